@@ -1,7 +1,7 @@
 """What a drafter is to the decoder: something that, given a text and a growing tree of draft tokens, returns logits.
 
-A drafter never samples. The decoder turns its logits into q (temperature, top-k, top-p), draws the draft tokens from that q and
-hands the very same q to the verifier, so a drafter cannot get the pairing of q and drafts wrong.
+A drafter never samples. The decoder turns its logits into q (temperature, top-k, top-p), draws the draft tokens from
+that q and hands the very same q to the verifier, so a drafter cannot get the pairing of q and drafts wrong.
 
 One batch of texts is a `Session`. A step of decoding calls, in this order,
 
@@ -10,8 +10,8 @@ One batch of texts is a `Session`. A step of decoding calls, in this order,
     session.commit(paths, tokens, features)            what the target's verification kept
     session.keep(rows)                                 only when some rows have finished
 
-The *root* of a step is the last token of the text so far (prompt or emitted). It is in nobody's cache yet: both models read it in
-this step, together with the draft tokens below it.
+The *root* of a step is the last token of the text so far (prompt or emitted). It is in nobody's cache yet: both models
+read it in this step, together with the draft tokens below it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torch import Tensor
 
 ROOT_PARENT = -1
 PADDED = -2
+UNEXPANDED = 1 << 30
 
 
 class Session(ABC):
@@ -33,10 +34,10 @@ class Session(ABC):
         """Add one level of w nodes to each row's tree and return the logits after each of them.
 
         tokens   int64 (B, w), the nodes' tokens.
-        parents  int64 (B, w), the number of each node's parent. Nodes are numbered by the order in which they were given in this
-                 step, padded ones included, so numbers are the same in every row: the root is 0 (its parent is ROOT_PARENT,
-                 and it comes alone, w = 1), the next call's nodes are 1, 2, ... A slot whose parent is PADDED is not a node: its
-                 token may be anything in the vocabulary and its logits are ignored.
+        parents  int64 (B, w), the number of each node's parent. Nodes are numbered in the order in which they were
+                 given in this step, padded ones included, so numbers mean the same in every row: the root is 0 (its
+                 parent is ROOT_PARENT, and it comes alone, w = 1), the next call's nodes are 1, 2, ... A slot whose
+                 parent is PADDED is not a node: its token may be any in the vocabulary, its logits are ignored.
         returns  float (B, w, V), next-token logits, any float dtype, on the device of `tokens`.
 
         Nodes that get no children (leaves of the tree) are never expanded.
@@ -46,11 +47,11 @@ class Session(ABC):
     def commit(self, paths: list[list[int]], tokens: list[list[int]], features: list[Tensor] | None = None) -> None:
         """Take up the step's outcome, forget the rest of the tree.
 
-        paths     per row, the numbers of the accepted nodes, root first (so never empty). An accepted leaf was never expanded; it
-                  has UNEXPANDED in its place, always as the last entry: the session reads its token at the next step, before
-                  the root.
-        tokens    per row, the emitted tokens: those of paths[b][1:], then one more, the next step's root. After max tokens or EOS
-                  a row may be shorter; such a row is dropped by `keep` before the next step.
+        paths     per row, the numbers of the accepted nodes, root first (so never empty). An accepted leaf was never
+                  expanded; it has UNEXPANDED in its place, always as the last entry: the session reads its token at
+                  the next step, before the root.
+        tokens    per row, the emitted tokens: those of paths[b][1:], then one more, the next step's root. After max
+                  tokens or EOS a row may be shorter; such a row is dropped by `keep` before the next step.
         features  per row (len(paths[b]), d): the target's last hidden states at the root and the accepted nodes; None
                   unless the drafter asks for them (`Drafter.needs_features`).
         """
@@ -58,9 +59,6 @@ class Session(ABC):
     @abstractmethod
     def keep(self, rows: list[int]) -> None:
         """Keep only these rows of the batch, in this order; called right after `commit`."""
-
-
-UNEXPANDED = 1 << 30
 
 
 class Drafter(ABC):
@@ -77,6 +75,7 @@ class Drafter(ABC):
     def begin(self, prompts: list[list[int]], features: list[Tensor] | None = None) -> Session:
         """Start a batch.
 
-        prompts   B token lists: each text up to but without its last token, which is the first step's root. May be empty lists.
-        features  with `needs_features`, B tensors (len(prompts[b]), d): the target's last hidden states over the prompt.
+        prompts   B token lists: each text up to but without its last token, which is the first step's root. A list may
+                  be empty.
+        features  with `needs_features`, B tensors (len(prompts[b]), d): the target's last hidden states there.
         """
