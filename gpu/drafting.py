@@ -1,0 +1,151 @@
+"""Growing one draft tree per text, level by level: run the drafter on a level's nodes, draw all their children."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpu.distributions import Sampling
+from gpu.drafters.base import PADDED, ROOT_PARENT, Session
+from gpu.samplers import Drafts, Sampler
+from gpu.trees import Tree
+
+
+class Layout:
+    """A topology as tensors on one device. N slots of which I have children, at most n each."""
+
+    def __init__(self, tree: Tree, device: torch.device) -> None:
+        self.tree = tree
+        inner = [slot for level in tree.inner for slot in level]
+        rows = np.zeros(tree.size, dtype=np.int64)
+        rows[inner] = np.arange(len(inner))
+        children = np.zeros((tree.size, tree.width), dtype=np.int64)
+        for slot, kids in enumerate(tree.children):
+            children[slot, : len(kids)] = kids
+        self.inner = inner
+        self.row_of_slot = torch.from_numpy(rows).to(device)  # (N,): where an inner slot's q is kept
+        self.children = torch.from_numpy(children).to(device)  # (N, n), 0 where there is none
+        self.has_children = torch.tensor([bool(kids) for kids in tree.children], device=device)
+        self.depths = torch.tensor(tree.depths, device=device)
+        self.ancestors = torch.from_numpy(tree.ancestors).to(device)
+
+
+@dataclass
+class Drafted:
+    """The draft trees of B texts, one topology.
+
+    A slot is alive when it is a node of its text's tree: its token was drawn and no earlier sibling is equal to it.
+    Siblings that are equal share one node but stay separate drafts, so the verifier sees their multiplicity.
+    """
+
+    layout: Layout
+    tokens: Tensor  # int64 (B, N); slot 0 is the root, the text's last token
+    alive: Tensor  # bool (B, N)
+    count: Tensor  # int64 (B, I): drafts drawn at each inner slot, 0 where none
+    leading: Tensor  # int64 (B, I): how many of them were not random
+    q: Tensor  # (B, I, V): what they were drawn from
+    logits: list[Tensor]  # per inner slot that was expanded, (B, V): the drafter's logits
+    numbers: dict[int, int]  # slot -> the session's number of that node, for the expanded ones
+    passes: int  # forward passes of the drafter
+
+    def at(self, nodes: Tensor) -> Drafts:
+        """The drafts at one node (B,) of each text."""
+        rows = torch.arange(len(nodes), device=nodes.device)
+        inner = self.layout.row_of_slot[nodes]
+        drafts = Drafts(
+            self.q[rows, inner],
+            self.tokens.gather(1, self.layout.children[nodes]),
+            self.count[rows, inner] * self.layout.has_children[nodes],
+            self.leading[rows, inner] * self.layout.has_children[nodes],
+        )
+        return drafts._replace(tokens=drafts.tokens.where(drafts.drawn, 0))
+
+
+def grow(
+    layout: Layout,
+    session: Session | None,
+    sampler: Sampler,
+    sampling: Sampling,
+    roots: Tensor,
+    uniforms: Tensor,
+    depth_limits: list[int],
+    vocab_size: int,
+) -> Drafted:
+    """Draw one tree per text.
+
+    roots         int64 (B,), the texts' last tokens.
+    uniforms      float64 (B, N), slot s's draw.
+    depth_limits  most drafts each text has room for; deeper levels are left out.
+    """
+    tree, batch, device = layout.tree, len(roots), roots.device
+    tokens = torch.zeros((batch, tree.size), dtype=torch.int64, device=device)
+    tokens[:, 0] = roots
+    alive = torch.zeros((batch, tree.size), dtype=torch.bool, device=device)
+    alive[:, 0] = True
+    count = torch.zeros((batch, len(layout.inner)), dtype=torch.int64, device=device)
+    drafted = Drafted(layout, tokens, alive, count, count.clone(), tokens.new_zeros(0), [], {}, 0)
+    drafted.q = torch.zeros((batch, len(layout.inner), vocab_size), dtype=torch.float32, device=device)
+    limits = torch.tensor(depth_limits, device=device)
+    for depth, level in enumerate(tree.inner):
+        if session is None or max(depth_limits) <= depth:
+            break
+        growing = alive[:, level] & (limits > depth)[:, None]  # (B, level)
+        slots = [slot for slot, any_row in zip(level, growing.any(0).tolist(), strict=True) if any_row]
+        if not slots:
+            break
+        logits = session.expand(tokens[:, slots], _parents(drafted, slots, depth))
+        for slot in slots:
+            drafted.numbers[slot] = len(drafted.numbers)
+        drafted.passes += 1
+        _draw_children(drafted, slots, logits, sampler, sampling, uniforms, alive[:, slots] & (limits > depth)[:, None])
+    return drafted
+
+
+def _parents(drafted: Drafted, slots: list[int], depth: int) -> Tensor:
+    if depth == 0:
+        return torch.full_like(drafted.tokens[:, :1], ROOT_PARENT)
+    numbers = [drafted.numbers[drafted.layout.tree.parents[slot]] for slot in slots]
+    return torch.tensor(numbers, device=drafted.tokens.device).where(drafted.alive[:, slots], PADDED)
+
+
+def _draw_children(
+    drafted: Drafted,
+    slots: list[int],
+    logits: Tensor,
+    sampler: Sampler,
+    sampling: Sampling,
+    uniforms: Tensor,
+    growing: Tensor,
+) -> None:
+    """Draw the children of these slots (B, w, V logits), all nodes with equally many children in one call."""
+    tree, rows = drafted.layout.tree, drafted.layout.row_of_slot
+    q = sampling(padded(logits, drafted.q.shape[-1]))
+    drafted.q[:, rows[slots]] = q.to(drafted.q.dtype)
+    drafted.logits += logits.unbind(1)
+    for n in sorted({len(tree.children[slot]) for slot in slots}):
+        where = [k for k, slot in enumerate(slots) if len(tree.children[slot]) == n]
+        kids = [child for k in where for child in tree.children[slots[k]]]
+        shape = (len(q), len(where))  # (B, g)
+        drafts = sampler(q[:, where].flatten(0, 1), n, uniforms[:, kids].reshape(-1, n))
+        growing_here = growing[:, where]
+        inner = rows[[slots[k] for k in where]]
+        drafted.count[:, inner] = drafts.count.view(shape) * growing_here
+        drafted.leading[:, inner] = drafts.leading.view(shape) * growing_here
+        fresh = (drafts.drawn & first_occurrence(drafts.tokens)).view(*shape, n) & growing_here[..., None]
+        drafted.tokens[:, kids] = drafts.tokens.view(len(q), -1)
+        drafted.alive[:, kids] = fresh.flatten(1)
+
+
+def first_occurrence(tokens: Tensor) -> Tensor:
+    """bool (M, n): no earlier entry of the row is equal."""
+    equal = tokens[:, :, None] == tokens[:, None, :]
+    return ~equal.tril(-1).any(-1)
+
+
+def padded(logits: Tensor, vocab_size: int) -> Tensor:
+    """Logits of a shorter vocabulary, with probability 0 for the tokens it lacks."""
+    missing = vocab_size - logits.shape[-1]
+    return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf) if missing else logits

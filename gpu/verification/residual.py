@@ -1,0 +1,37 @@
+"""What the verifiers share: adding mass at a token, and normalised positive parts."""
+
+import torch
+from torch import Tensor
+
+from gpu.samplers import Drafts
+
+
+def at(values: Tensor, token: Tensor) -> Tensor:
+    """values (M, V) at token (M,)."""
+    return values.gather(-1, token[:, None]).squeeze(-1)
+
+
+def add_at(law: Tensor, token: Tensor, mass: Tensor) -> Tensor:
+    """law (M, V) with mass (M,) added at token (M,), in place."""
+    return law.scatter_add_(-1, token[:, None], mass[:, None])
+
+
+def accept(p: Tensor, q: Tensor) -> Tensor:
+    """min(1, p / q) elementwise, 1 where q = 0 (a draft that cannot have been drawn)."""
+    return torch.where(p < q, p / q, 1.0)
+
+
+def off_leading(drafts: Drafts, dtype: torch.dtype) -> Tensor:
+    """(M, V), 0 at the leading drafts and 1 elsewhere."""
+    n = drafts.tokens.shape[1]
+    is_leading = torch.arange(n, device=drafts.tokens.device) < drafts.leading[:, None]
+    # amin: a padding entry (token 0) must not undo the zero of a leading token 0
+    ones = torch.ones_like(drafts.q, dtype=dtype)
+    return ones.scatter_reduce_(-1, drafts.tokens, (~is_leading).to(dtype), "amin")
+
+
+def normalised(rest: Tensor, otherwise: Tensor) -> Tensor:
+    """(rest)_+ over its sum (M, V); `otherwise` in rows where nothing is left, reached with rounding-level chance."""
+    rest = rest.clamp_(min=0)
+    total = rest.sum(-1, keepdim=True)
+    return torch.where(total > 0, rest / total, otherwise)
