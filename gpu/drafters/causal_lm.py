@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 
 from gpu.attention import Reader, check_tree_attention, max_length
 from gpu.drafters.base import UNEXPANDED, Drafter, Session
+from gpu.models import LoadedModel, common_vocabulary, load_target
 
 
 class CausalLM(Drafter):
@@ -81,3 +82,10 @@ class _Session(Session):
     def keep(self, rows: list[int]) -> None:
         self.reader.keep_rows(rows)
         self.pending = [self.pending[row] for row in rows]
+
+
+def from_spec(target: LoadedModel, argument: str, pad_vocab: bool = False) -> CausalLM:
+    """Drafter by Hub id, folder or GGUF file, on the target's device and in its dtype."""
+    loaded = load_target(argument, dtype=target.model.dtype, device=target.model.device)
+    common_vocabulary(target, loaded, pad_vocab)
+    return CausalLM(loaded.model, loaded.name)
