@@ -146,7 +146,8 @@ def test_a_killed_study_goes_on_where_it_stopped(tmp_path, monkeypatch):
     process = subprocess.Popen([sys.executable, "-c", RUN, json.dumps(SLOW_STUDY), str(tmp_path / "cut")], cwd=ROOT)
     deadline = time.monotonic() + 120
     while len(list((tmp_path / "cut").glob("cells/*.json"))) < 3:
-        assert process.poll() is None and time.monotonic() < deadline, "the study ended before it could be killed"
+        assert process.poll() is None, "the study ended before it could be killed"
+        assert time.monotonic() < deadline
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()
