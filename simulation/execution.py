@@ -41,7 +41,7 @@ def _on_cluster(function: Callable[[Any], Any], tasks: Sequence[Any], address: s
     from distributed import Client, as_completed
 
     try:
-        client = Client(address, timeout="10s", set_as_default=False)
+        client = Client(address, timeout="5s", set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise ValueError(f"no Dask scheduler answers at {address}: {error}") from None
     with client:

@@ -39,17 +39,20 @@ def acceptance(
 ) -> list[Estimate]:
     """Each verifier's acceptance rate at one position, p (V,) float64, over the drafts of one sampler.
 
-    `draws` tuples of draft tokens are drawn once, and only when some verifier has no closed form; repeated tuples are
-    evaluated once.
+    `draws` tuples of draft tokens are drawn once, and only when some verifier has no closed form and there are more
+    tuples than that; repeated tuples are evaluated once.
     """
     estimates = []
     drawn = None
+    few = np.count_nonzero(draft.q) ** draft.n <= draws  # enumeration costs no more than sampling
     for verifier in verifiers:
         try:
-            estimates.append(Estimate(float(verifier.acceptance_rate(p, draft)), 0.0, True))
-            continue
+            rate = verifier.acceptance_rate(p, draft) if few else verifier.closed_form_rate(p, draft)
         except NotImplementedError:
-            pass
+            rate = None
+        if rate is not None:
+            estimates.append(Estimate(float(rate), 0.0, True))
+            continue
         if drawn is None:
             drawn = np.unique(draft.sample(rng, draws), axis=0, return_counts=True)
         state = verifier.prepare(p, draft)

@@ -7,7 +7,7 @@ import numpy as np
 
 from mdsd_theory import drafts, probabilities
 from simulation import synthetic
-from simulation.traces import Trace
+from simulation.traces import HEADER, Trace
 
 Source = Trace | synthetic.Synthetic
 
@@ -17,10 +17,21 @@ def locate(source: str) -> str:
     return source if source.startswith("synthetic:") else str(Path(source).resolve())
 
 
-@lru_cache(maxsize=8)
 def open_source(source: str, pad_vocab: bool = False) -> Source:
-    """A trace folder, or a synthetic family from its text; opened once a process. ValueError when it cannot be read."""
-    return synthetic.parse(source) if source.startswith("synthetic:") else Trace(source, pad_vocab)
+    """A trace folder, or a synthetic family from its text; opened once a process, and again when the trace was recorded
+    anew. ValueError when it cannot be read."""
+    if source.startswith("synthetic:"):
+        return _parse(source)
+    header = Path(source) / HEADER
+    return _open_trace(source, pad_vocab, header.stat().st_mtime_ns if header.exists() else None)
+
+
+_parse = lru_cache(maxsize=8)(synthetic.parse)
+
+
+@lru_cache(maxsize=8)
+def _open_trace(folder: str, pad_vocab: bool, _recorded: int | None) -> Trace:
+    return Trace(folder, pad_vocab)
 
 
 def rows_of(source: Source, positions: int | None = None) -> np.ndarray:
@@ -42,6 +53,13 @@ def distributions(
         probabilities(target, temperature=temperature, top_k=top_k, top_p=top_p),
         probabilities(draft, temperature=temperature, top_k=top_k, top_p=top_p),
     )
+
+
+def possible(p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(p, q) without the tokens that neither model can emit: the same acceptance rates from far shorter arrays when the
+    distributions are truncated or the temperature is low."""
+    keep = (p > 0) | (q > 0)
+    return (p, q) if keep.all() else (p[keep], q[keep])
 
 
 def split_sampler(sampler: str) -> tuple[str, dict[str, int]]:

@@ -22,7 +22,7 @@ from mdsd_theory import drafts, optimal_acceptance, verifiers
 from simulation import execution, trees
 from simulation.monte_carlo import Estimate, acceptance, seed_of
 from simulation.results import CELLS, SETTINGS, Results
-from simulation.sources import distributions, locate, make_draft, open_source, rows_of, split_sampler
+from simulation.sources import distributions, locate, make_draft, open_source, possible, rows_of, split_sampler
 from simulation.traces import Trace
 
 BLOCK = 16  # positions in one task
@@ -292,7 +292,7 @@ def measure(task: Task) -> dict[str, Any]:
             estimates.append([Estimate(tokens, 0.0, exact) for tokens, exact in found])
     else:
         for row in rows:
-            p, q = distributions(source, row, cell.temperature, cell.top_p, cell.top_k)
+            p, q = possible(*distributions(source, row, cell.temperature, cell.top_p, cell.top_k))
             draft = make_draft(cell.sampler, q, cell.n)
             optima.append(float(optimal_acceptance(p, draft).rate))
             rng = np.random.default_rng(seed_of(task.seed, cell.key, row))

@@ -128,6 +128,11 @@ class Verifier(ABC):
             rate = sum(w * self.acceptance(p, draft, x, state) for x, w in zip(tokens, probability, strict=True))
         return max(0 * rate, min(1 + 0 * rate, rate))
 
+    def closed_form_rate(self, p: ArrayLike, draft: Draft) -> float | None:
+        """`acceptance_rate` where it has a closed form, else None: never enumerates."""
+        rate = self._rate(self.prepare(p, draft))
+        return None if rate is None else max(0 * rate, min(1 + 0 * rate, rate))
+
     def _rate(self, state: Any) -> float | None:
         """The acceptance rate in closed form, or None."""
         return None
