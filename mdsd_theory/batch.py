@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mdsd_theory.distributions import SUM_TOLERANCE, SUM_TOLERANCE_16_BIT, as_array
 from mdsd_theory.drafts.base import check_count
-from mdsd_theory.kernels import iid_minimum, largest_tokens
+from mdsd_theory.kernels import BUCKETS, iid_minimum, largest_tokens
 from mdsd_theory.race import make_race, race_minimum
 
 _SAMPLERS = ("with-replacement", "without-replacement", "greedy", "top-then-sample", "spechub")
@@ -128,9 +128,12 @@ def _iid_rows(p, q, p_scale, q_scale, n, top, rate, subset, target_mass, draft_m
             target_mass[row], draft_mass[row] = p_top, 1.0
         else:
             ids = np.empty(q.shape[1], np.uint16)
-            target_mass[row], draft_mass[row] = iid_minimum(
-                p[row], q[row], p_scale[row], 1.0 / rest, certain, p_top, n - top, ids, subset[row]
+            sums = np.empty((2, BUCKETS + 1))
+            target_mass[row], mass, _ = iid_minimum(
+                p[row], q[row], p_scale[row], 1.0 / rest, certain, n - top, ids, sums[0], sums[1], subset[row]
             )
+            target_mass[row] += p_top
+            draft_mass[row] = mass ** (n - top)
         rate[row] = min(max(1.0 + target_mass[row] - draft_mass[row], 0.0), 1.0)
 
 
@@ -144,8 +147,10 @@ def _race_rows(p, q, p_scale, q_scale, n, rate, subset, target_mass, draft_mass)
             width += mass > 0.0
         width = min(n, width)
         if width == 1:
-            nothing = np.empty(0, np.int64)
-            target_mass[row], draft_mass[row] = iid_minimum(target, draft, 1.0, 1.0, nothing, 0.0, 1, ids, subset[row])
+            nothing, sums = np.empty(0, np.int64), np.empty((2, BUCKETS + 1))
+            target_mass[row], draft_mass[row], _ = iid_minimum(
+                target, draft, 1.0, 1.0, nothing, 1, ids, sums[0], sums[1], subset[row]
+            )
         else:
             target_mass[row], draft_mass[row] = race_minimum(target, draft, ids, subset[row], make_race(draft, width))
         rate[row] = min(max(1.0 + target_mass[row] - draft_mass[row], 0.0), 1.0)

@@ -70,6 +70,12 @@ def fill_buckets(p, q, p_scale, q_scale, skip, ids, p_sums, q_sums):
         q_sums[k] = sums[k, 1] * q_scale
 
 
+@njit(cache=True, nogil=True)
+def bucket_ratios(k):
+    """The smallest and the largest p/q of tokens in bucket k."""
+    return max(BUCKETS - k - 1.0, 0.0) / (k + 1.0), (BUCKETS - k) / np.float64(k) if k > 0 else np.inf
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def bucket_bound(k, x0, x1, p0, p1, q0, q1):
     """A lower bound of P(H) - Q(H) over prefixes that end inside bucket k.
@@ -84,14 +90,13 @@ def bucket_bound(k, x0, x1, p0, p1, q0, q1):
     width = x1 - x0
     if width <= 0.0:
         return np.inf
-    low = (BUCKETS - k - 1.0) / (k + 1.0) if k < BUCKETS else 0.0
+    low, high = bucket_ratios(k)
     rise = (q1 - q0) / width
-    if k == 0:
+    if high <= low:
+        return np.inf
+    if high == np.inf:
         cross = width  # no upper slope: only the tangent from the left
     else:
-        high = (BUCKETS - k) / np.float64(k)
-        if high <= low:
-            return np.inf
         cross = min(max((p0 - p1 + high * width) / (high - low), 0.0), width)
     return p0 + low * cross - (q0 + rise * cross)
 
@@ -136,42 +141,39 @@ def by_ratio(p, q, tokens):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def iid_minimum(p, q, p_scale, q_scale, skip, p_skip, m, ids, subset):
+def iid_minimum(p, q, p_scale, q_scale, skip, m, ids, p_sums, q_sums, subset):
     """min over H of P(H) - q(H without Top)^m for top-then-sample drafts, in linear time.
 
     Args:
         p, q: (V,); used as p * p_scale, and q * q_scale off Top (so q_scale makes q' sum to 1).
-        skip: int64, Top's tokens sorted; p_skip: P(Top), scaled.
+        skip: int64, Top's tokens sorted.
         m: number of i.i.d. draws, >= 1.
-        ids: uint16 (V,), scratch.
-        subset: bool (V,), written: the minimising H (empty where the minimum is that of the empty set).
+        ids, p_sums, q_sums: as in `fill_buckets`, written.
+        subset: bool (V,), written: the minimising H, which holds Top.
 
     Returns:
-        P(H), Q(H).
+        P(H without Top), q'(H without Top), and the last bucket that H reaches (BUCKETS + 1 where H is Top alone).
     """
-    p_sums = np.zeros(BUCKETS + 1)
-    q_sums = np.zeros(BUCKETS + 1)
     fill_buckets(p, q, p_scale, q_scale, skip, ids, p_sums, q_sums)
-    best, best_p, best_x = 0.0 - p_skip, -p_skip, 0.0  # the empty set, seen from P(Top)
+    best, best_p, best_x = 0.0, 0.0, 0.0
     best_bucket, best_count = BUCKETS + 1, 0
-    x0, p0, q0 = 0.0, 0.0, 0.0
-    starts_p = np.empty(BUCKETS + 1)
-    starts_x = np.empty(BUCKETS + 1)
+    edge_p, edge_x = np.zeros(BUCKETS + 2), np.zeros(BUCKETS + 2)
     bounds = np.empty(BUCKETS + 1)
+    before = 0.0
     for k in range(BUCKETS, -1, -1):
-        x1, p1 = x0 + q_sums[k], p0 + p_sums[k]
-        q1 = min(x1, 1.0) ** m
-        starts_p[k], starts_x[k] = p0, x0
-        if p1 - q1 < best:
-            best, best_p, best_x, best_bucket, best_count = p1 - q1, p1, x1, k, 0
-        bounds[k] = bucket_bound(k, x0, x1, p0, p1, q0, q1)
-        x0, p0, q0 = x1, p1, q1
+        edge_p[k] = edge_p[k + 1] + p_sums[k]
+        edge_x[k] = edge_x[k + 1] + q_sums[k]
+        after = min(edge_x[k], 1.0) ** m
+        if edge_p[k] - after < best:
+            best, best_p, best_x, best_bucket = edge_p[k] - after, edge_p[k], edge_x[k], k
+        bounds[k] = bucket_bound(k, edge_x[k + 1], edge_x[k], edge_p[k + 1], edge_p[k], before, after)
+        before = after
     order = np.empty(0, np.int64)
     for k in range(BUCKETS, -1, -1):
         if bounds[k] >= best - _SLACK:
             continue
         tokens = by_ratio(p, q, bucket_tokens(ids, k))
-        x, mass = starts_x[k], starts_p[k]
+        x, mass = edge_x[k + 1], edge_p[k + 1]
         for j in range(tokens.size):
             x += q[tokens[j]] * q_scale
             mass += p[tokens[j]] * p_scale
@@ -179,16 +181,13 @@ def iid_minimum(p, q, p_scale, q_scale, skip, p_skip, m, ids, subset):
             if value < best:
                 best, best_p, best_x, best_bucket, best_count = value, mass, x, k, j + 1
                 order = tokens
-    if best_bucket == BUCKETS + 1:
-        subset[:] = False
-        return 0.0, 0.0
-    # Whole buckets above the best one; of the best one all (edge) or the first best_count tokens.
+    # Whole buckets before the best one; of the best one all (edge) or the first best_count tokens.
     threshold = best_bucket + (1 if best_count else 0)
     for i in range(ids.size):
         subset[i] = ids[i] >= threshold
     for j in range(best_count):
         subset[order[j]] = True
-    return best_p + p_skip, min(best_x, 1.0) ** m
+    return best_p, min(best_x, 1.0), best_bucket
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "nsz"})

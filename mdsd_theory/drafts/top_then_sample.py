@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mdsd_theory.drafts.base import Draft, all_tuples, check_count, draw_tokens
-from mdsd_theory.kernels import iid_minimum, largest_tokens
+from mdsd_theory.kernels import BUCKETS, iid_minimum, largest_tokens
 from mdsd_theory.subsets import Minimum
 
 
@@ -116,12 +116,23 @@ class TopThenSample(Draft):
             subset[:] = False
             subset[self.top_tokens] = True
             return Minimum(subset, float(p[self.top_tokens].sum()), 1.0)
+        target, draft, *_ = self.bucketed_minimum(p, subset)
+        return Minimum(subset, float(p[self.top_tokens].sum()) + target, draft**self.sampled)
+
+    def bucketed_minimum(self, p: NDArray, subset: NDArray) -> tuple[float, float, int, NDArray, NDArray, NDArray]:
+        """P and q' of H* without Top, the last bucket it reaches, and the buckets (ids, sums of p and q').
+
+        Only for drafts that sample (`sampled` >= 1).
+
+        Args:
+            p: float64 (V,), checked.
+            subset: bool (V,), written: H*.
+        """
         skip = np.sort(self.top_tokens)
         ids = np.empty(self.vocab_size, dtype=np.uint16)
-        target, draft = iid_minimum(
-            p, self.q, 1.0, 1.0 / self.rest_mass, skip, float(p[skip].sum()), self.sampled, ids, subset
-        )
-        return Minimum(subset, target, draft)
+        sums = np.empty((2, BUCKETS + 1))
+        masses = iid_minimum(p, self.q, 1.0, 1.0 / self.rest_mass, skip, self.sampled, ids, *sums, subset)
+        return *masses, ids, *sums
 
     def joint(self) -> tuple[NDArray[np.int64], NDArray]:
         drawn = all_tuples(np.flatnonzero(self.rest > 0), self.sampled, distinct=False)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from mdsd_theory.registry import Registry
 from mdsd_theory.verifiers.base import Law, Verifier
+from mdsd_theory.verifiers.convex_minorant import ConvexMinorant
 from mdsd_theory.verifiers.greedy import Greedy
 from mdsd_theory.verifiers.kseq import KSeq
 from mdsd_theory.verifiers.naive import Naive
@@ -13,7 +14,7 @@ from mdsd_theory.verifiers.recursive_rejection import RecursiveRejection
 from mdsd_theory.verifiers.single_draft import SingleDraft
 from mdsd_theory.verifiers.spechub import SpecHub
 
-_OURS = (Naive, SingleDraft, RecursiveRejection, KSeq, Greedy, SpecHub)
+_OURS = (Naive, SingleDraft, RecursiveRejection, KSeq, Greedy, SpecHub, ConvexMinorant)
 _REGISTRY = Registry("verifier", "mdsd.verifiers", {verifier.name: verifier for verifier in _OURS})
 NAMES = _REGISTRY.names
 
@@ -38,6 +39,7 @@ def names() -> tuple[str, ...]:
 
 __all__ = [
     "NAMES",
+    "ConvexMinorant",
     "Greedy",
     "KSeq",
     "Law",
