@@ -69,6 +69,7 @@ def study(
     }
     settings |= {name: value for name, value in given.items() if value is not None}
     planned = Study.from_dict(settings)
+    planned.check()
     console = Console()
     if planned.impossible and planned.skip_impossible:
         console.print(f"left out, {len(planned.impossible)} impossible pairs:")

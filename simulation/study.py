@@ -135,12 +135,17 @@ class Study:
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> "Study":
-        """From a dict, such as a YAML or TOML study file holds; ValueError for unknown settings or wrong values."""
+        """From a dict, such as a YAML or TOML study file holds; ValueError for unknown settings or wrong values.
+
+        Where neither samplers nor verifiers are named, nobody asked for the impossible pairs of the default grid.
+        """
         known = [field.name for field in fields(cls)]
         if unknown := sorted(set(settings) - set(known)):
             raise ValueError(f"unknown settings {', '.join(unknown)}; known are {', '.join(known)}")
         if "sources" not in settings:
             raise ValueError("sources is missing: name at least one trace folder or synthetic family")
+        if not {"samplers", "verifiers"} & set(settings):
+            settings = {"skip_impossible": True, **settings}
         try:
             return cls(**settings)
         except TypeError as error:
@@ -173,6 +178,15 @@ class Study:
             if (reason := _refusal(sampler, n, name, size))
         )
 
+    def check(self) -> None:
+        """ValueError, before any work, when the grid has impossible pairs and `skip_impossible` is not set, or when
+        nothing is left of it."""
+        if self.impossible and not self.skip_impossible:
+            listed = "\n".join(f"{pair};" for pair in self.impossible)
+            raise ValueError(f"impossible pairs in the grid (--skip-impossible leaves them out):\n{listed}")
+        if not self.cells:
+            raise ValueError("no sampler of the grid can be verified by any of its verifiers")
+
     def run(
         self,
         folder: str | os.PathLike | None = None,
@@ -184,15 +198,9 @@ class Study:
 
         folder: where cells are kept as they are finished; a second run with the same settings takes them from there,
         one with other settings is refused. workers, dask: see `execution.run`. progress: called with (positions done,
-        positions in all). ValueError before any work when the grid has impossible pairs and `skip_impossible` is not
-        set, or when nothing is left.
+        positions in all). ValueError as `check`.
         """
-        if self.impossible and not self.skip_impossible:
-            listed = "\n".join(f"  {pair}" for pair in self.impossible)
-            pairs = "an impossible pair" if len(self.impossible) == 1 else f"{len(self.impossible)} impossible pairs"
-            raise ValueError(f"the grid has {pairs}:\n{listed}\n--skip-impossible leaves them out")
-        if not self.cells:
-            raise ValueError("no sampler of the grid can be verified by any of its verifiers")
+        self.check()
         folder = None if folder is None else Path(folder)
         if folder is not None:
             self._claim(folder)

@@ -70,9 +70,11 @@ def rich_tables(results: Results) -> list[Table]:
     """For the terminal, at least 80 columns wide: one table for each source and sampler."""
     tables = []
     for title, heads, rows in _parts(results):
-        for (source, sampler), group in groupby(rows, key=lambda row: (row["source"], row["sampler"])):
+        several = len({row["source"] for row in rows}) > 1
+        for k, ((source, sampler), group) in enumerate(groupby(rows, key=lambda row: (row["source"], row["sampler"]))):
             shown = [column for column in heads if column.head not in ("source", "sampler")]
-            table = Table(title=f"{title if not tables else source}: {sampler}", box=SIMPLE_HEAD, padding=0)
+            name = f"{source}: {sampler}" if several else sampler
+            table = Table(title=f"{title}\n{name}" if k == 0 else name, box=SIMPLE_HEAD, padding=0)
             for column in shown:
                 table.add_column(column.head, justify="right" if column.number else "left", no_wrap=True)
             for row in group:
