@@ -32,7 +32,7 @@ class Sampling:
             raise ValueError(f"top_p must be in (0, 1], got {self.top_p}")
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """Probabilities (..., V), float32 (float64 for float64 logits). Rows of logits that are all -inf give NaN."""
+        """Probabilities (..., V), float32 (float64 for float64 logits); NaN where the largest logit is not finite."""
         return probabilities(logits, self)
 
 
@@ -40,7 +40,8 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
     logits = logits if logits.dtype == torch.float64 else logits.float()
     if sampling.temperature == 0:
         best = _lowest_argmax(logits)
-        return torch.zeros_like(logits).scatter_(-1, best, 1.0).masked_fill_(logits.amax(-1, True).isinf(), torch.nan)
+        one_hot = torch.zeros_like(logits).scatter_(-1, best, 1.0)
+        return one_hot.masked_fill_(~logits.amax(-1, keepdim=True).isfinite(), torch.nan)
     if sampling.top_k is not None and sampling.top_k < logits.shape[-1]:
         logits = logits.masked_fill(~_largest(logits, sampling.top_k), -torch.inf)
     p = (logits / sampling.temperature).softmax(-1)
@@ -61,7 +62,8 @@ def categorical(weights: Tensor, u: Tensor) -> Tensor:
     mass = weights.cumsum(-1, dtype=torch.float64)
     total = mass[..., -1:]
     token = torch.searchsorted(mass, u[..., None] * total, right=True)
-    last = torch.searchsorted(mass, total, right=False)  # last token of positive weight, should u * total round up
+    # u * total may round up to total: then the last token of positive weight
+    last = torch.searchsorted(mass, total.contiguous(), right=False)
     return torch.minimum(token, last).squeeze(-1)
 
 

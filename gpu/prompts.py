@@ -1,0 +1,65 @@
+"""Prompt files: Spec-Bench / MT-Bench questions, or plain lines of text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from gpu.models import LoadedModel
+
+DEMO = Path(__file__).parent / "data" / "demo_prompts.jsonl"
+
+
+class Question(NamedTuple):
+    """One conversation: what the user says, turn by turn."""
+
+    id: str
+    category: str
+    turns: tuple[str, ...]
+
+
+def read_questions(path: str | Path) -> list[Question]:
+    """Questions of a .jsonl file (objects with `turns`, and `question_id` and `category` if they have them), else one
+    single-turn question per non-empty line of text.
+
+    Raises ValueError for a file that holds none or is not what its name says, OSError for one that cannot be read.
+    """
+    path = Path(path)
+    try:
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"prompt file {path} is not UTF-8 text: {error}") from error
+    if not lines:
+        raise ValueError(f"prompt file {path} is empty")
+    if path.suffix != ".jsonl":
+        return [Question(str(number), "", (line,)) for number, line in enumerate(lines, 1)]
+    return [_question(path, number, line) for number, line in enumerate(lines, 1)]
+
+
+def _question(path: Path, number: int, line: str) -> Question:
+    try:
+        entry = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"prompt file {path}, line {number}: not JSON ({error})") from error
+    turns = entry.get("turns") if isinstance(entry, dict) else None
+    if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
+        raise ValueError(f'prompt file {path}, line {number}: needs "turns", a list of non-empty texts')
+    return Question(str(entry.get("question_id", number)), str(entry.get("category", "")), tuple(turns))
+
+
+def chat_tokens(target: LoadedModel, turns: list[str]) -> list[int]:
+    """Token ids of a conversation, user and assistant in turn, up to where the assistant speaks next.
+
+    With the tokenizer's chat template; a model without one reads the turns as paragraphs.
+    """
+    if target.tokenizer is None:
+        raise ValueError(f"model {target.name} came without a tokenizer: give token ids, not text")
+    if not target.tokenizer.chat_template:
+        return target.tokenizer("\n\n".join(turns))["input_ids"]
+    messages = [
+        {"role": "assistant" if number % 2 else "user", "content": turn} for number, turn in enumerate(turns)
+    ]
+    encoded = target.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)
+    return list(encoded["input_ids"])
