@@ -1,4 +1,4 @@
-"""`mdsd demo`: the decoding layer's commands. Torch is imported inside, so `mdsd --help` stays fast and works without."""
+"""The decoding layer's commands. Torch is imported inside them, so `mdsd --help` is fast and works without it."""
 
 from __future__ import annotations
 

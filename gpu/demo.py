@@ -54,7 +54,7 @@ def run(
     folder: Path,
     progress: Progress,
 ) -> list[Summary]:
-    """Decode all questions in one batch with every method; write trace/, acceptance.png and results.json in `folder`."""
+    """Decode all questions in one batch with every method; write trace/, acceptance.png, results.json in `folder`."""
     from simulation.traces import TraceWriter
 
     prompts = [chat_tokens(target, [question.turns[0]]) for question in questions]

@@ -22,7 +22,7 @@ class Layout:
         inner = [slot for level in tree.inner for slot in level]
         rows = np.zeros(tree.size, dtype=np.int64)
         rows[inner] = np.arange(len(inner))
-        children = np.zeros((tree.size, tree.width), dtype=np.int64)
+        children = np.zeros((tree.size, max(tree.width, 1)), dtype=np.int64)
         for slot, kids in enumerate(tree.children):
             children[slot, : len(kids)] = kids
         self.inner = inner

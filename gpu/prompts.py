@@ -58,8 +58,6 @@ def chat_tokens(target: LoadedModel, turns: list[str]) -> list[int]:
         raise ValueError(f"model {target.name} came without a tokenizer: give token ids, not text")
     if not target.tokenizer.chat_template:
         return target.tokenizer("\n\n".join(turns))["input_ids"]
-    messages = [
-        {"role": "assistant" if number % 2 else "user", "content": turn} for number, turn in enumerate(turns)
-    ]
+    messages = [{"role": "assistant" if number % 2 else "user", "content": turn} for number, turn in enumerate(turns)]
     encoded = target.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)
     return list(encoded["input_ids"])
