@@ -86,6 +86,11 @@ class Reader:
         """Columns of the longest text, where appended columns begin."""
         return max(self.lengths)
 
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens the model can read."""
+        return self.model.get_input_embeddings().weight.shape[0]
+
     def read(
         self, tokens: Tensor, depths: Tensor, visible: Tensor, keep: int | Tensor = 0, hidden: bool = False
     ) -> Output:

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+COMMANDS = ("demo",)
+
 DEFAULT_DRAFT = "early-exit:26"
 """For the bundled target: with fewer of its 30 layers, and no training, hardly a draft is accepted."""
 

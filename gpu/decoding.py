@@ -19,7 +19,7 @@ from gpu import attention, trees, verification
 from gpu.attention import Reader
 from gpu.distributions import Sampling, categorical
 from gpu.drafters.base import UNEXPANDED, Drafter, Session
-from gpu.drafting import Drafted, Layout, first_occurrence, grow, padded
+from gpu.drafting import Drafted, Layout, ShorterVocabulary, first_occurrence, grow, padded
 from gpu.models import LoadedModel
 from gpu.records import Record, Visit
 from gpu.samplers import Sampler
@@ -111,6 +111,7 @@ def decode(
     verifier: str = "rrs",
     max_tokens: int = 128,
     stop: Sequence[str] = (),
+    eos: Sequence[int] | None = None,
     generator: torch.Generator | int = 0,
     pad_vocab: bool = False,
     **sampling: float | None,
@@ -120,6 +121,8 @@ def decode(
     target     from `gpu.models.load_target`.
     drafter    anything in `gpu.drafters`; None with tree="plain".
     prompt     text, or token ids.
+    stop       strings that end the text; neither they nor anything after them is in its `text`.
+    eos        tokens that end the text; None takes the model's own.
     generator  source of all randomness, or a seed for one.
     pad_vocab  let vocabularies differ in length: the tokens that one model lacks have probability 0 in it.
     sampling   temperature, top_k, top_p, draft_temperature, draft_top_k, draft_top_p, top: see `Method.make`.
@@ -129,7 +132,7 @@ def decode(
     """
     method = Method.make(tree, sampler, verifier, **sampling)
     return decode_batch(
-        target, drafter, [prompt], method, max_tokens=max_tokens, stop=stop, generators=[generator],
+        target, drafter, [prompt], method, max_tokens=max_tokens, stop=stop, eos=eos, generators=[generator],
         pad_vocab=pad_vocab,
     )[0]  # fmt: skip
 
@@ -220,7 +223,8 @@ def read_tree(reader: Reader, drafted: Drafted, hidden: bool = False) -> tuple[l
     """One target pass over all nodes: the slots read, and the output at them (B, S, ...)."""
     layout = drafted.layout
     slots = drafted.alive.any(0).nonzero().flatten()
-    tokens = drafted.tokens[:, slots].where(drafted.alive[:, slots], 0)
+    readable = drafted.alive[:, slots] & (drafted.tokens[:, slots] < reader.vocab_size)
+    tokens = drafted.tokens[:, slots].where(readable, 0)  # a draft outside the vocabulary is never accepted
     depths = layout.depths[slots].expand(tokens.shape)
     visible = layout.ancestors[slots][:, slots].expand(len(tokens), -1, -1)
     return slots.tolist(), reader.read(tokens, depths, visible, hidden=hidden)
@@ -412,6 +416,8 @@ def _prefill(target: LoadedModel, drafter: Drafter | None, texts: list[_Text]) -
         width = target.model.config.get_text_config(decoder=True).hidden_size
         hidden = output.hidden if output else torch.zeros((len(prompts), 0, width), device=target.model.device)
         features = [row[: len(prompt)] for row, prompt in zip(hidden, prompts, strict=True)]
+    if drafter.vocab_size < target.vocab_size:
+        return reader, ShorterVocabulary(drafter, prompts, features), needs_hidden
     return reader, drafter.begin(prompts, features), needs_hidden
 
 

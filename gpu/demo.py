@@ -30,7 +30,6 @@ METHODS = (
     (TREE, "with-replacement", "kseq", 1),
     (TREE, "without-replacement", "rrs", 1),
     (TREE, "greedy", "greedy", 1),
-    (TREE, "top-then-sample", "convex-minorant", 1),
 )
 RECORDED = 4
 """The method whose visited positions are kept as a trace."""
@@ -104,12 +103,11 @@ def rows(compared: list[Method], summaries: list[Summary]) -> Iterator[list[str]
         plain = not method.tree.depth
         top = f" (top {method.sampler.top})" if method.sampler.name == "top-then-sample" else ""
         yield [
-            method.tree.name,
-            "-" if plain else method.sampler.name + top,
+            f"plain\n{method.tree.name}" if plain else f"{method.sampler.name}{top}\n{method.tree.name}",
             "-" if plain else method.verifier,
             "-" if plain else f"{s.bound:.3f}",
-            "-" if plain else f"{s.acceptance.value:.3f} ± {s.acceptance.half_width:.3f}",
-            "-" if plain else f"{s.gap.value:+.3f} ± {s.gap.half_width:.3f}",
+            "-" if plain else f"{s.acceptance.value:.3f} ±{s.acceptance.half_width:.3f}",
+            "-" if plain else f"{s.gap.value:+.3f} ±{s.gap.half_width:.3f}",
             f"{s.block_efficiency.value:.2f}",
             str(s.target_passes),
             f"{s.tokens_per_second:.1f}",
@@ -118,12 +116,14 @@ def rows(compared: list[Method], summaries: list[Summary]) -> Iterator[list[str]
 
 def table(compared: list[Method], summaries: list[Summary]) -> Table:
     """What the command prints."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    view = Table(title="Acceptance at the visited nodes (95 % intervals over target passes)")
-    for name in ("tree", "sampler", "verifier"):
-        view.add_column(name, overflow="fold")
-    for name in ("alpha*", "acceptance", "gap", "block eff.", "passes", "tokens/s"):
+    title = "Acceptance at the visited nodes (± 95 % over target passes)"
+    view = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    view.add_column("sampler and tree", min_width=12, overflow="fold")
+    view.add_column("verifier", min_width=8, overflow="fold")
+    for name in ("alpha*", "acceptance", "gap", "block\neff.", "target\npasses", "tokens\nper s"):
         view.add_column(name, justify="right", no_wrap=True)
     for cells in rows(compared, summaries):
         view.add_row(*cells)

@@ -64,7 +64,8 @@ def categorical(weights: Tensor, u: Tensor) -> Tensor:
     token = torch.searchsorted(mass, u[..., None] * total, right=True)
     # u * total may round up to total: then the last token of positive weight
     last = torch.searchsorted(mass, total.contiguous(), right=False)
-    return torch.minimum(token, last).squeeze(-1)
+    # NaN weights give a token too: whoever owns them finds them and says so, an index beyond the end would not
+    return torch.minimum(token, last).clamp_(max=weights.shape[-1] - 1).squeeze(-1)
 
 
 def top_tokens(q: Tensor, k: int) -> Tensor:

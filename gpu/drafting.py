@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gpu.distributions import Sampling
-from gpu.drafters.base import PADDED, ROOT_PARENT, Session
+from gpu.drafters.base import PADDED, ROOT_PARENT, Drafter, Session
 from gpu.samplers import Drafts, Sampler
 from gpu.trees import Tree
 
@@ -87,7 +87,7 @@ def grow(
     alive[:, 0] = True
     count = torch.zeros((batch, len(layout.inner)), dtype=torch.int64, device=device)
     drafted = Drafted(layout, tokens, alive, count, count.clone(), tokens.new_zeros(0), [], {}, 0)
-    drafted.q = torch.zeros((batch, len(layout.inner), vocab_size), dtype=torch.float32, device=device)
+    drafted.q = torch.zeros((batch, len(layout.inner), vocab_size), device=device)
     limits = torch.tensor(depth_limits, device=device)
     for depth, level in enumerate(tree.inner):
         if session is None or max(depth_limits) <= depth:
@@ -123,7 +123,8 @@ def _draw_children(
     """Draw the children of these slots (B, w, V logits), all nodes with equally many children in one call."""
     tree, rows = drafted.layout.tree, drafted.layout.row_of_slot
     q = sampling(padded(logits, drafted.q.shape[-1]))
-    drafted.q[:, rows[slots]] = q.to(drafted.q.dtype)
+    drafted.q = drafted.q.to(q.dtype)  # float64 when the drafter speaks that
+    drafted.q[:, rows[slots]] = q
     drafted.logits += logits.unbind(1)
     for n in sorted({len(tree.children[slot]) for slot in slots}):
         where = [k for k, slot in enumerate(slots) if len(tree.children[slot]) == n]
@@ -137,6 +138,29 @@ def _draw_children(
         fresh = (drafts.drawn & first_occurrence(drafts.tokens)).view(*shape, n) & growing_here[..., None]
         drafted.tokens[:, kids] = drafts.tokens.view(len(q), -1)
         drafted.alive[:, kids] = fresh.flatten(1)
+
+
+class ShorterVocabulary(Session):
+    """A drafter's session for a target that knows more tokens: those that the drafter lacks are read as token 0.
+
+    That makes the drafter guess worse after such a token, nothing else: q stays what the drafts are drawn from.
+    """
+
+    def __init__(self, drafter: Drafter, prompts: list[list[int]], features: list[Tensor] | None) -> None:
+        self.size = drafter.vocab_size
+        self.session = drafter.begin([self._known(prompt) for prompt in prompts], features)
+
+    def _known(self, tokens: list[int]) -> list[int]:
+        return [token if token < self.size else 0 for token in tokens]
+
+    def expand(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        return self.session.expand(tokens.where(tokens < self.size, 0), parents)
+
+    def commit(self, paths: list[list[int]], tokens: list[list[int]], features: list[Tensor] | None = None) -> None:
+        self.session.commit(paths, [self._known(row) for row in tokens], features)
+
+    def keep(self, rows: list[int]) -> None:
+        self.session.keep(rows)
 
 
 def first_occurrence(tokens: Tensor) -> Tensor:

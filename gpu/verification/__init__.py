@@ -16,10 +16,13 @@ from torch import Tensor
 
 from gpu.samplers import Drafts, Sampler
 from gpu.trees import Tree
+from gpu.verification.convex_minorant import convex_minorant
 from gpu.verification.greedy import greedy
 from gpu.verification.kseq import kseq
 from gpu.verification.naive import naive
 from gpu.verification.recursive_rejection import recursive_rejection, recursive_rejection_without
+from gpu.verification.residual import hub_leads
+from gpu.verification.spechub import spechub
 
 Law = Callable[[Tensor, Drafts, Tensor], Tensor]
 
@@ -29,6 +32,8 @@ VERIFIERS: dict[str, Law] = {
     "rrs": recursive_rejection,
     "kseq": kseq,
     "greedy": greedy,
+    "spechub": spechub,
+    "convex-minorant": convex_minorant,
 }
 
 
@@ -36,7 +41,7 @@ def known() -> tuple[str, ...]:
     """Names of all verifiers, those in torch first."""
     from mdsd_theory import verifiers
 
-    return (*VERIFIERS, *(name for name in verifiers.NAMES if name not in VERIFIERS))
+    return (*VERIFIERS, *(name for name in verifiers.names() if name not in VERIFIERS))
 
 
 def make(name: str, sampler: Sampler, tree: Tree) -> Law:
@@ -57,6 +62,8 @@ def make(name: str, sampler: Sampler, tree: Tree) -> Law:
         theory.check(q, sampler.theory(q, n))
     if name == "rrs" and sampler.name == "without-replacement":
         return recursive_rejection_without
+    if name in ("greedy", "convex-minorant") and sampler.name == "spechub":
+        return lambda p, drafts, u: VERIFIERS[name](p, hub_leads(drafts), u)
     if name in VERIFIERS:
         return VERIFIERS[name]
     from gpu.verification.on_host import on_host

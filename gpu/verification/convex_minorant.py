@@ -49,7 +49,8 @@ def convex_minorant(p: Tensor, drafts: Drafts, u: Tensor) -> Tensor:
     weight = in_block / in_block.sum(-1, keepdim=True).clamp(min=1)
     accepted = weight * accept(p.gather(-1, drafts.tokens), t.gather(-1, drafts.tokens))
     rejected = 1 - accepted.sum(-1, keepdim=True)
-    return (rejected * normalised(p - t, p)).scatter_add_(-1, drafts.tokens, accepted)
+    law = (rejected * normalised(p - t, p)).scatter_add_(-1, drafts.tokens, accepted)
+    return torch.where(random.any(-1, keepdim=True), law, p)
 
 
 def intermediate(p: Tensor, q: Tensor, top_mass: Tensor, m: Tensor) -> Intermediate:

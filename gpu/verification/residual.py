@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from gpu.distributions import top_tokens
 from gpu.samplers import Drafts
 
 
@@ -19,6 +20,24 @@ def add_at(law: Tensor, token: Tensor, mass: Tensor) -> Tensor:
 def accept(p: Tensor, q: Tensor) -> Tensor:
     """min(1, p / q) elementwise, 1 where q = 0 (a draft that cannot have been drawn)."""
     return torch.where(p < q, p / q, 1.0)
+
+
+def hub_of(drafts: Drafts) -> Tensor:
+    """The token of largest q (M,), ties by lowest id."""
+    return top_tokens(drafts.q, 1).squeeze(-1)
+
+
+def hub_leads(drafts: Drafts) -> Drafts:
+    """SpecHub's pairs as the set they are: the hub as the leading draft, then the other token."""
+    hub = hub_of(drafts)[:, None]
+    other = drafts.tokens.where(drafts.tokens != hub, 0).amax(1, keepdim=True)
+    tokens = torch.cat([hub, other, torch.zeros_like(drafts.tokens[:, 2:])], dim=1)
+    return drafts._replace(tokens=tokens, leading=drafts.count.clamp(max=1))
+
+
+def without(values: Tensor, token: Tensor) -> Tensor:
+    """values (M, V) with 0 at token (M,)."""
+    return values.scatter(-1, token[:, None], 0.0)
 
 
 def off_leading(drafts: Drafts, dtype: torch.dtype) -> Tensor:

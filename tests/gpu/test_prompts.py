@@ -1,0 +1,46 @@
+import json
+
+import pytest
+
+from gpu.prompts import DEMO, chat_tokens, read_questions
+from tests.gpu.tiny_models import loaded, tiny_model
+
+
+def test_the_packaged_prompts():
+    questions = read_questions(DEMO)
+    assert [q.category for q in questions] == ["question", "story", "code", "translation"]
+
+
+def test_question_files_and_lines(tmp_path):
+    file = tmp_path / "q.jsonl"
+    file.write_text(json.dumps({"question_id": 81, "category": "writing", "turns": ["a", "b"], "reference": []}) + "\n\n")
+    assert read_questions(file) == [("81", "writing", ("a", "b"))]
+    file = tmp_path / "q.txt"
+    file.write_text("one\n\ntwo\n")
+    assert read_questions(file) == [("1", "", ("one",)), ("2", "", ("two",))]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "is empty"),
+        (b"\n \n", "is empty"),
+        (b"{", "line 1: not JSON"),
+        (b'{"turns": []}', "line 1: needs"),
+        (b'{"turns": ["a"]}\n{"turns": [" "]}', "line 2: needs"),
+        (b"[1]", "line 1: needs"),
+        (b"\xff\xfe", "not UTF-8"),
+    ],
+)
+def test_bad_files_are_named(tmp_path, content, says):
+    file = tmp_path / "q.jsonl"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=f"q.jsonl.*{says}"):
+        read_questions(file)
+    with pytest.raises(OSError, match="gone"):
+        read_questions(tmp_path / "gone.jsonl")
+
+
+def test_models_without_a_tokenizer_take_ids():
+    with pytest.raises(ValueError, match="without a tokenizer"):
+        chat_tokens(loaded(tiny_model()), ["hello"])

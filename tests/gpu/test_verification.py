@@ -1,0 +1,166 @@
+"""The torch verifiers have the laws of `mdsd_theory.verifiers`: the same kernel for the same drafts."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpu import trees, verification
+from gpu.samplers import Drafts, Sampler
+from mdsd_theory import optimal_acceptance, verifiers
+from tests.gpu.strategies import pair, row
+
+# float64: differences are rounding, magnified at most by renormalising a residual of mass 1e-3 or so.
+# float32: probabilities carry relative errors of 1e-7; a residual r is p - q renormalised, so its error is 1e-7 over
+# the residual's mass; the law weighs it by the chance of getting there, which is of that mass's order.
+BOUND = {torch.float64: 1e-9, torch.float32: 1e-4}
+
+PAIRS = [
+    ("naive", Sampler("with-replacement")),
+    ("naive", Sampler("without-replacement")),
+    ("naive", Sampler("greedy")),
+    ("naive", Sampler("spechub")),
+    ("rrs", Sampler("with-replacement")),
+    ("rrs", Sampler("without-replacement")),
+    ("kseq", Sampler("with-replacement")),
+    ("greedy", Sampler("greedy")),
+    ("greedy", Sampler("deterministic")),
+    ("greedy", Sampler("spechub")),
+    ("spechub", Sampler("spechub")),
+]
+NAMES = [f"{verifier}-{sampler.name}" for verifier, sampler in PAIRS]
+
+
+def tree_of(n):
+    return trees.kary(n, 1)
+
+
+@pytest.mark.parametrize("dtype", BOUND)
+@pytest.mark.parametrize(("verifier", "sampler"), PAIRS, ids=NAMES)
+@settings(max_examples=60, deadline=None)
+@given(pq=pair(), n=st.integers(1, 5), seed=st.integers(0, 2**31))
+def test_law_is_the_theorys_kernel(verifier, sampler, dtype, pq, n, seed):
+    p, q = pq
+    n = 2 if sampler.name == "spechub" else n
+    law = verification.make(verifier, sampler, tree_of(n))
+    p, q = (row(x, dtype)[0].double().numpy() for x in (p, q))  # the very numbers that ours is given
+    p, q = p / p.sum(), q / q.sum()
+    theory, draft = verifiers.make(verifier), sampler.theory(q, n)
+    u = torch.rand(1, n, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    drafts = sampler(row(q, dtype), n, u)
+    before = [tensor.clone() for tensor in (*drafts, row(p, dtype))]
+    ours = law(row(p, dtype), drafts, torch.tensor([0.5]))[0].double().numpy()
+    theirs = theory.kernel(p, draft, drafts.tokens[0, : drafts.count[0]].numpy())
+    assert np.abs(ours - theirs).max() < BOUND[dtype]
+    assert all(torch.equal(a, b) for a, b in zip(before, (*drafts, row(p, dtype)), strict=True))
+
+
+@pytest.mark.parametrize(("verifier", "sampler"), PAIRS, ids=NAMES)
+def test_nodes_with_different_numbers_of_drafts_share_a_batch(verifier, sampler):
+    """A node's law does not depend on its batch; a node without drafts has the law p."""
+    rng = np.random.default_rng(5)
+    n = 2 if sampler.name == "spechub" else 3
+    p, q = (torch.from_numpy(rng.dirichlet(np.ones(6), 4)) for _ in range(2))
+    drafts = sampler(q, n, torch.rand(4, n, dtype=torch.float64, generator=torch.Generator().manual_seed(1)))
+    fewer = drafts._replace(count=torch.tensor([n, 0, n, 0]), leading=drafts.leading * torch.tensor([1, 0, 1, 0]))
+    fewer = fewer._replace(tokens=fewer.tokens.where(fewer.drawn, 0))
+    law = verification.make(verifier, sampler, tree_of(n))
+    together = law(p, fewer, torch.rand(4))
+    for k in range(4):
+        if fewer.count[k] == 0:
+            assert (together[k] - p[k]).abs().max() < 1e-12
+        else:
+            alone = law(p[k : k + 1], Drafts(*(part[k : k + 1] for part in drafts)), torch.rand(1))
+            assert (together[k] - alone[0]).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("verifier", "sampler", "n", "rate"),
+    [
+        ("rrs", "with-replacement", 2, 0.82), ("rrs", "with-replacement", 3, 0.848),
+        ("kseq", "with-replacement", 2, 0.84), ("kseq", "with-replacement", 3, 0.875),
+        ("rrs", "without-replacement", 2, 0.875), ("rrs", "without-replacement", 3, 1.0),
+        ("greedy", "greedy", 2, 0.95), ("greedy", "greedy", 3, 1.0), ("single-draft", "with-replacement", 1, 0.7),
+        ("spechub", "spechub", 2, 0.95),
+    ],
+)  # fmt: skip
+def test_reference_pair_by_enumeration(verifier, sampler, n, rate):
+    """p = [.3, .4, .3], q = [.6, .3, .1]: known acceptance rates, and exactly p comes out."""
+    p, q = np.array([0.3, 0.4, 0.3]), np.array([0.6, 0.3, 0.1])
+    output, accepted = marginal(verifier, Sampler(sampler), p, q, n)
+    assert output == pytest.approx(p, abs=1e-12)
+    assert accepted == pytest.approx(rate, abs=1e-12)
+
+
+def marginal(verifier, sampler, p, q, n):
+    """Law of the emitted token and acceptance rate, summed over all drafts."""
+    tokens, probability = sampler.theory(q, n).joint()
+    size, width = tokens.shape
+    leading = sampler(row(q), n, torch.zeros(1, n, dtype=torch.float64)).leading.expand(size)
+    drafts = Drafts(row(q).expand(size, -1), torch.from_numpy(tokens), torch.full((size,), width), leading)
+    law = verification.make(verifier, sampler, tree_of(n))(row(p).expand(size, -1), drafts, torch.rand(size)).numpy()
+    accepted = np.array([x[np.unique(t)].sum() for x, t in zip(law, tokens, strict=True)])
+    return probability @ law, probability @ accepted
+
+
+FAULTS = [
+    ("deterministic top-k", "greedy", "deterministic", [0.6, 0.2, 0.1, 0.1], [0.4, 0.3, 0.2, 0.1], 2, 0.8),
+    ("p equals q", "rrs", "with-replacement", [0.5, 0.5], [0.5, 0.5], 2, 1.0),
+    ("p equals q", "kseq", "with-replacement", [0.25] * 4, [0.25] * 4, 3, 1.0),
+    ("ties in q", "greedy", "greedy", [0.1, 0.8, 0.1], [0.4, 0.4, 0.2], 2, 13 / 15),
+    ("small support", "rrs", "without-replacement", [0.4, 0.3, 0.2, 0.1], [0.7, 0.3, 0.0, 0.0], 3, 0.7),
+    ("disjoint supports", "rrs", "with-replacement", [1.0, 0.0, 0.0], [0.0, 0.5, 0.5], 2, 0.0),
+    ("disjoint supports", "kseq", "with-replacement", [1.0, 0.0, 0.0], [0.0, 0.5, 0.5], 2, 0.0),
+    ("one-hot target", "rrs", "with-replacement", [0.0, 1.0, 0.0], [0.6, 0.3, 0.1], 2, 0.51),
+    ("one-hot target", "rrs", "without-replacement", [0.0, 1.0, 0.0], [0.6, 0.3, 0.1], 2, 47 / 60),
+    ("one-hot target", "greedy", "greedy", [0.0, 1.0, 0.0], [0.6, 0.3, 0.1], 2, 0.75),
+    ("one-hot draft", "rrs", "with-replacement", [0.3, 0.4, 0.3], [1.0, 0.0, 0.0], 1, 0.3),
+]
+
+
+@pytest.mark.parametrize(("kind", "verifier", "sampler", "p", "q", "n", "rate"), FAULTS)
+def test_kinds_of_input_others_got_wrong(kind, verifier, sampler, p, q, n, rate):
+    output, accepted = marginal(verifier, Sampler(sampler), np.array(p), np.array(q), n)
+    assert output == pytest.approx(p, abs=1e-12)
+    assert accepted == pytest.approx(rate, abs=1e-12)
+
+
+def test_nearly_equal_distributions_stay_finite():
+    q = np.full(50_000, 1 / 50_000)
+    p = q * (1 - 1e-16)
+    for verifier in ("rrs", "kseq"):
+        law = verification.make(verifier, Sampler("with-replacement"), tree_of(3))
+        drafts = Sampler("with-replacement")(row(q, torch.float32), 3, torch.rand(1, 3, dtype=torch.float64))
+        out = law(row(p, torch.float32), drafts, torch.rand(1))
+        assert out.isfinite().all()
+        assert out.gather(1, drafts.tokens).sum() > 0.999
+
+
+@pytest.mark.parametrize(
+    ("verifier", "sampler", "n"),
+    [
+        ("rrs", "greedy", 2), ("kseq", "without-replacement", 2), ("single-draft", "with-replacement", 2),
+        ("greedy", "with-replacement", 2), ("spechub", "with-replacement", 2), ("spechub", "greedy", 3),
+    ],
+)  # fmt: skip
+def test_wrong_pairs_are_refused_with_both_names(verifier, sampler, n):
+    with pytest.raises(ValueError, match=f"{verifier}.*{sampler}"):
+        verification.make(verifier, Sampler(sampler), tree_of(n))
+
+
+def test_unknown_verifier_lists_the_known_ones():
+    with pytest.raises(ValueError, match="known: naive, single-draft, rrs"):
+        verification.make("magic", Sampler("greedy"), tree_of(2))
+
+
+def test_every_verifier_of_the_theory_is_known():
+    assert set(verifiers.NAMES) <= set(verification.known())
+
+
+def test_optimal_verifiers_reach_the_optimum():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        p, q = rng.dirichlet(np.ones(5), 2)
+        _, accepted = marginal("greedy", Sampler("greedy"), p, q, 3)
+        assert accepted == pytest.approx(optimal_acceptance(p, Sampler("greedy").theory(q, 3)).rate, abs=1e-12)
