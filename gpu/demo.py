@@ -30,6 +30,7 @@ METHODS = (
     (TREE, "with-replacement", "kseq", 1),
     (TREE, "without-replacement", "rrs", 1),
     (TREE, "greedy", "greedy", 1),
+    (TREE, "top-then-sample", "convex-minorant", 1),
 )
 RECORDED = 4
 """The method whose visited positions are kept as a trace."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from importlib.metadata import entry_points
 
-import click
 import typer
+
+# click's ClickException, which newer Typers carry a copy of: this is whichever they raise.
+_USAGE_ERROR = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 
 def build() -> typer.Typer:
@@ -28,11 +30,9 @@ def main() -> None:
     try:
         status = build()(standalone_mode=False)
         sys.exit(status if isinstance(status, int) else 0)
-    except click.ClickException as error:
+    except _USAGE_ERROR as error:
         _fail(error.format_message())
-    except click.exceptions.Abort:
-        _fail("interrupted", 130)
-    except KeyboardInterrupt:
+    except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted", 130)
     except ModuleNotFoundError as error:
         _fail(f"this needs {error.name}, which is not installed: pip install 'mdsd[{_extra(error.name)}]'")

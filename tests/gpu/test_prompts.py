@@ -13,7 +13,8 @@ def test_the_packaged_prompts():
 
 def test_question_files_and_lines(tmp_path):
     file = tmp_path / "q.jsonl"
-    file.write_text(json.dumps({"question_id": 81, "category": "writing", "turns": ["a", "b"], "reference": []}) + "\n\n")
+    question = {"question_id": 81, "category": "writing", "turns": ["a", "b"], "reference": []}
+    file.write_text(json.dumps(question) + "\n\n")
     assert read_questions(file) == [("81", "writing", ("a", "b"))]
     file = tmp_path / "q.txt"
     file.write_text("one\n\ntwo\n")
