@@ -76,7 +76,7 @@ Notation T := (prefix_sum clipped).
 Hypotheses (n0 : (0 < n)%N) (km : (k <= m)%N).
 Hypotheses (a0 : forall i, 0 <= a i) (b0 : forall i, (i < m)%N -> 0 < b i).
 Hypothesis ratio : forall i, (i.+1 < m)%N -> a i * b i.+1 <= a i.+1 * b i.
-Hypotheses (X1 : X m = 1) (P1 : P m <= 1).
+Hypothesis X1 : X m = 1.
 Hypothesis kmin : forall j, (j <= m)%N -> P k - X k ^+ n <= P j - X j ^+ n.
 
 Lemma prefix_sum0 f : prefix_sum f 0 = 0.
