@@ -48,27 +48,6 @@ elim: s h r => //= x s IH h r dr; apply: accept_or_dist.
 - exact/IH/residual_dist.
 Qed.
 
-Lemma rrs_law k h r j : good k h -> is_dist r ->
-  \sum_(s : k.-tuple V) sequential qs h s * rrs qs h r s j = r j.
-Proof.
-elim: k h r => [|k IH] h r gh dr; first by rewrite sum_tuple0 /= mul1r.
-have dq := qs_dist gh.
-rewrite sum_tuple_cons -[RHS](speculative_law j dr dq); apply: eq_bigr => x _ /=.
-have [z|nz] := eqVneq (qs h x) 0.
-  by rewrite z mul0r big1 // => s _; rewrite !mul0r.
-have total : \sum_(s : k.-tuple V) sequential qs (rcons h x) s = 1.
-  have := fun j => IH (rcons h x) r j (qs_good gh nz) dr.
-  have dk s := rrs_dist (rcons h x) s dr; case: (dr) => _ r1 hj.
-  rewrite -r1 -(eq_bigr _ (fun j _ => hj j)) exchange_big /=; apply: eq_bigr => s _.
-  by rewrite -mulr_sumr; case: (dk s) => _ ->; rewrite mulr1.
-rewrite /accept_or.
-rewrite (eq_bigr (fun s : k.-tuple V => qs h x * (accept r (qs h) x * (x == j)%:R * sequential qs (rcons h x) s
-  + (1 - accept r (qs h) x) * (sequential qs (rcons h x) s * rrs qs (rcons h x) (residual r (qs h)) s j)))); last first.
-  by move=> s _; ring.
-rewrite -mulr_sumr big_split /= -!mulr_sumr total mulr1.
-by rewrite (IH _ _ (qs_good gh nz) (residual_dist _ dr)).
-Qed.
-
 Lemma sequential_ge0 h s : 0 <= sequential qs h s.
 Proof. by elim: s h => [|x s IH] h /=; rewrite ?ler01 ?mulr_ge0. Qed.
 
@@ -81,9 +60,26 @@ rewrite -mulr_sumr; have [->|nz] := eqVneq (qs h x) 0; first by rewrite mul0r.
 by rewrite (IH _ (qs_good gh nz)) mulr1.
 Qed.
 
+Lemma rrs_law k h r j : good k h -> is_dist r ->
+  \sum_(s : k.-tuple V) sequential qs h s * rrs qs h r s j = r j.
+Proof.
+elim: k h r => [|k IH] h r gh dr; first by rewrite sum_tuple0 /= mul1r.
+have dq := qs_dist gh.
+rewrite sum_tuple_cons -[RHS](speculative_law j dr dq); apply: eq_bigr => x _ /=.
+have [z|nz] := eqVneq (qs h x) 0.
+  by rewrite z mul0r big1 // => s _; rewrite !mul0r.
+have [_ total] := sequential_dist (qs_good gh nz).
+rewrite /accept_or.
+rewrite (eq_bigr (fun s : k.-tuple V => qs h x * (accept r (qs h) x * (x == j)%:R * sequential qs (rcons h x) s
+  + (1 - accept r (qs h) x) * (sequential qs (rcons h x) s * rrs qs (rcons h x) (residual r (qs h)) s j)))); last first.
+  by move=> s _; ring.
+rewrite -mulr_sumr big_split /= -!mulr_sumr total mulr1.
+by rewrite (IH _ _ (qs_good gh nz) (residual_dist _ dr)).
+Qed.
+
 (** Recursive rejection is lossless. *)
 Theorem rrs_lossless n p : good n [::] -> is_dist p ->
-  lossless (fun s : n.-tuple V => sequential qs [::] s) p (fun s => rrs qs [::] p s).
+  lossless (fun s : n.-tuple V => sequential qs [::] s) p (fun s : n.-tuple V => rrs qs [::] p s).
 Proof.
 move=> g dp; split=> [s|j]; first exact: rrs_dist.
 exact: rrs_law.
@@ -108,7 +104,7 @@ Lemma sum_emitted_cons (K : V -> R) x s : x \notin s ->
 Proof.
 move=> xs; rewrite (bigD1 x) ?mem_head //=; congr (_ + _); apply: eq_bigl => i.
 rewrite inE; case: (eqVneq i x) => [->|] /=; last by rewrite andbT.
-by rewrite andbF (negbTE xs).
+by rewrite (negbTE xs).
 Qed.
 
 (* once x is rejected, whether it counts among the drafts makes no difference *)
@@ -147,7 +143,7 @@ by case: (residual_dist (qs h) dr).
 Qed.
 
 Theorem rrs_acceptance n p : good n [::] -> is_dist p ->
-  acceptance (fun s : n.-tuple V => sequential qs [::] s) (fun s => rrs qs [::] p s)
+  acceptance (fun s : n.-tuple V => sequential qs [::] s) (fun s : n.-tuple V => rrs qs [::] p s)
   = rrs_rate qs n [::] p.
 Proof. exact: rrs_acceptance_rec. Qed.
 
@@ -167,6 +163,12 @@ Definition rrs_residual p q k : V -> R := iter k (fun r => residual r q) p.
 Lemma rrs_residual_dist p q k : is_dist p -> is_dist (rrs_residual p q k).
 Proof. by move=> dp; elim: k => //= k; apply: residual_dist. Qed.
 
+Lemma rrs_rate_history q n g h r : rrs_rate (fun _ => q) n g r = rrs_rate (fun _ => q) n h r.
+Proof.
+elim: n g h r => //= n IH g h r; apply: eq_bigr => x _.
+by rewrite (IH _ (rcons h x)).
+Qed.
+
 Lemma rrs_rate_iid p q n h : is_dist p -> is_dist q ->
   1 - rrs_rate (fun _ => q) n h p
   = \prod_(k < n) (1 - \sum_i Num.min (q i) (rrs_residual p q k i)).
@@ -175,11 +177,9 @@ move=> + dq; elim: n h p => [|n IH] h p dp; first by rewrite big_ord0 /= subr0.
 rewrite big_ord_recl /=; set b := \sum_i Num.min _ _.
 have -> : \prod_(i < n) (1 - \sum_v Num.min (q v) (rrs_residual p q (lift ord0 i) v))
         = \prod_(k < n) (1 - \sum_i Num.min (q i) (rrs_residual (residual p q) q k i)).
-  by apply: eq_bigr => i _; rewrite /rrs_residual /= /bump /= add1n iterSr.
-have rateE g : rrs_rate (fun _ => q) n g (residual p q) = rrs_rate (fun _ => q) n [::] (residual p q).
-  have := IH g (residual p q) (residual_dist _ dp).
-  by rewrite -(IH [::]) ?residual_dist // => /(canRL (subrK _)) /(canLR (addrK _)); rewrite subrr sub0r => /eqP; rewrite eqr_opp => /eqP.
-rewrite -(IH [::]) ?residual_dist //; have [[q0 q1] [p0 _]] := (dq, dp).
+  by apply: eq_bigr => i _; rewrite /rrs_residual lift0 iterSr.
+have rateE g := rrs_rate_history q n g [::] (residual p q).
+rewrite -(IH [::] _ (residual_dist q dp)); have [[q0 q1] [p0 _]] := (dq, dp).
 rewrite (eq_bigr (fun x => q x * accept p q x * (1 - rrs_rate (fun _ => q) n [::] (residual p q))
    + q x * rrs_rate (fun _ => q) n [::] (residual p q))) => [|x _]; last by rewrite rateE; ring.
 rewrite big_split /= -!mulr_suml q1 (eq_bigr (fun x => Num.min (q x) (p x))) => [|x _]; last exact: acceptE.
@@ -188,7 +188,7 @@ Qed.
 
 (** With replacement: lossless, and accepts with 1 - prod_k (1 - sum min(r_k, q)). *)
 Theorem rrs_iid_lossless p q n : is_dist p -> is_dist q ->
-  lossless (iid q (n := n)) p (fun s => rrs (fun _ => q) [::] p s).
+  lossless (iid q (n := n)) p (fun s : n.-tuple V => rrs (fun _ => q) [::] p s).
 Proof.
 move=> dp dq; have [q0 _] := dq.
 have [v l] := @rrs_lossless (fun _ => q) (fun _ _ => True) (fun _ => q0) (fun _ _ _ => dq) (fun _ _ _ _ _ => I) n p I dp.
@@ -197,7 +197,7 @@ by rewrite -(sequential_iid _ _ [::]).
 Qed.
 
 Theorem rrs_iid_acceptance p q n : is_dist p -> is_dist q ->
-  acceptance (iid q (n := n)) (fun s => rrs (fun _ => q) [::] p s)
+  acceptance (iid q (n := n)) (fun s : n.-tuple V => rrs (fun _ => q) [::] p s)
   = 1 - \prod_(k < n) (1 - \sum_i Num.min (q i) (rrs_residual p q k i)).
 Proof.
 move=> dp dq; have [q0 _] := dq.
@@ -247,7 +247,7 @@ elim: s h => //= x s IH h uh; rewrite /wor_next.
 have [xh|xh] /= := boolP (x \in h); first by rewrite mul0r.
 rewrite IH ?rcons_uniq ?xh //.
 have -> : has (mem (rcons h x)) s = (x \in s) || has (mem h) s.
-  elim: s {IH} => //= y s IH; rewrite IH mem_rcons !inE eq_sym.
+  elim: s {IH} => //= y s IH; rewrite IH mem_rcons !inE [x == y]eq_sym.
   by case: (y == x); case: (y \in h); case: (x \in s).
 have -> : \sum_(v | v \notin rcons h x) q v = \sum_(v | v \notin h) q v - q x.
   rewrite [in RHS](bigD1 x) //= addrC addKr; apply: eq_bigl => v.
@@ -263,22 +263,22 @@ Qed.
 (** Without replacement: lossless, and accepts at the rate given by recursion over
     the draft sequence. *)
 Theorem rrs_wor_lossless p q n : is_dist p -> (forall v, 0 <= q v) -> (n <= #|support q|)%N ->
-  lossless (wor q (n := n)) p (fun s => rrs (wor_next q) [::] p s).
+  lossless (wor q (n := n)) p (fun s : n.-tuple V => rrs (wor_next q) [::] p s).
 Proof.
 move=> dp q0 nq; pose good k h := (k <= #|left_over q h|)%N.
 have g : good n [::].
-  by apply: leq_trans nq _; apply/subset_leq_card/subsetP => v; rewrite !inE andbT.
+  by apply: leq_trans nq _; apply/subset_leq_card/subsetP => v; rewrite !inE => ->.
 have [v l] := @rrs_lossless (wor_next q) good (fun h v => wor_next_ge0 h v q0)
   (fun k h => @wor_next_dist q k h q0) (fun k h v => @wor_next_good q k h v) n p g dp.
 by split=> // i; rewrite -(l i); apply: eq_bigr => s _; rewrite sequential_wor.
 Qed.
 
 Theorem rrs_wor_acceptance p q n : is_dist p -> (forall v, 0 <= q v) -> (n <= #|support q|)%N ->
-  acceptance (wor q (n := n)) (fun s => rrs (wor_next q) [::] p s) = rrs_rate (wor_next q) n [::] p.
+  acceptance (wor q (n := n)) (fun s : n.-tuple V => rrs (wor_next q) [::] p s) = rrs_rate (wor_next q) n [::] p.
 Proof.
 move=> dp q0 nq; pose good k h := (k <= #|left_over q h|)%N.
 have g : good n [::].
-  by apply: leq_trans nq _; apply/subset_leq_card/subsetP => v; rewrite !inE andbT.
+  by apply: leq_trans nq _; apply/subset_leq_card/subsetP => v; rewrite !inE => ->.
 rewrite -(@rrs_acceptance (wor_next q) good (fun h v => wor_next_ge0 h v q0)
   (fun k h => @wor_next_dist q k h q0) (fun k h v => @wor_next_good q k h v) n p g dp).
 by apply: eq_bigr => s _; rewrite sequential_wor.
