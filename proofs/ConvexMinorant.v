@@ -468,19 +468,20 @@ Qed.
 
 (** For every target p, draft law q (zeros allowed) and number of drafts n >= 1
     there is a lossless verifier for n i.i.d. drafts whose acceptance rate is
-    min over all H of 1 + P(H) - Q(H), Q(H) = q(H)^n: the convex-minorant verifier. *)
+    min over all H of 1 + P(H) - Q(H), Q(H) = q(H)^n: the convex-minorant verifier,
+    run with the merging process [ws] of its target. *)
 Theorem iid_optimal p q n : is_dist p -> is_dist q ->
   exists k ws, let e := ratio_order p q in let K := convex_minorant p q e ws in
   [/\ minorant_process n p q e k ws,
-      lossless (iid q (n := n.+1)) p K,
-      exists H, acceptance (iid q (n := n.+1)) K = 1 + mass p H - mass q H ^+ n.+1
-    & forall H, acceptance (iid q (n := n.+1)) K <= 1 + mass p H - mass q H ^+ n.+1].
+      lossless (iid q (n := n.+1)) p K
+    & acceptance (iid q (n := n.+1)) K = optimal_acceptance (iid q (n := n.+1)) p].
 Proof.
 move=> dp dq; have [ue eE se] := ratio_orderP p q; have [p0 p1] := dp.
 have [k km kmin] := best_prefix (ratio_order p q) (fun H => mass p H - mass q H ^+ n.+1).
 have [ws mp [lk ae le]] := convex_minorant_optimal p0 dq ue eE se km kmin p1.
-exists k, ws; split=> //; first by exists (prefix (ratio_order p q) k).
-by move=> H; rewrite ae.
+exists k, ws; split=> //.
+apply: (optimal_acceptance_meet (iid_dist n.+1 dq) dp (H := prefix (ratio_order p q) k) lk).
+by rewrite qmass_iid ae.
 Qed.
 
 End Headline.

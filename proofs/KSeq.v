@@ -158,16 +158,19 @@ rewrite /acceptance iid_cons.
 rewrite (eq_bigr (fun x => q x * acc x + (q x - q x * acc x) * (1 - (1 - b) ^+ l))).
   by rewrite big_split /= -mulr_suml sumrB kseq_bE; case: dq => _ ->; rewrite exprS; ring.
 move=> x _; rewrite -IH /acceptance.
-have e (s : l.-tuple V) : q x * \sum_(i | i \in x :: s) kseq (x :: s) i
-    = q x * acc x + (q x - q x * acc x) * \sum_(i | i \in s) kseq s i.
+have e (s : l.-tuple V) : q x * (\sum_(i | i \in x :: s) kseq (x :: s) i)
+    = q x * acc x + (q x - q x * acc x) * (\sum_(i | i \in s) kseq s i).
   rewrite /= /accept_or big_split /= -!mulr_sumr.
   have -> : \sum_(i | i \in x :: s) (x == i)%:R = 1 :> R.
     rewrite (bigD1 x) ?mem_head //= eqxx big1 ?addr0 // => i /andP[_ /negbTE].
     by rewrite eq_sym => ->.
+  set K := \sum_(i | i \in s) kseq s i; rewrite mulr1.
   have [xs|xs] := boolP (x \in s).
-    rewrite (eq_bigl (fun i => i \in s)) => [|i]; first by ring.
-    by rewrite inE; case: eqP => [->|]; rewrite ?xs.
-  by rewrite sum_emitted_cons //; have := kseq_not_again xs => h; rewrite mulr1 mulrDr mulrDr mulrDr !mulrA h; ring.
+    have -> : \sum_(i | i \in x :: s) kseq s i = K; last by ring.
+    by apply: eq_bigl => i; rewrite inE; case: eqP => [->|]; rewrite ?xs.
+  have -> : \sum_(i | i \in x :: s) kseq s i = kseq s x + K by rewrite sum_emitted_cons.
+  transitivity (q x * acc x + (q x - q x * acc x) * K + q x * (1 - acc x) * kseq s x); first by ring.
+  by rewrite kseq_not_again ?addr0.
 rewrite mulr_sumr (eq_bigr (fun s : l.-tuple V => iid q s * (q x * acc x)
    + (q x - q x * acc x) * (iid q s * \sum_(i | i \in s) kseq s i))).
   by rewrite big_split /= -mulr_suml iid_total mul1r -mulr_sumr.
@@ -204,7 +207,7 @@ apply: le_trans (_ : \sum_x q x * ((x == i)%:R + m%:R * q i) <= _).
 rewrite (eq_bigr (fun x => q x * (x == i)%:R + q x * (m%:R * q i))) => [|x _]; last by rewrite mulrDr.
 rewrite big_split /= -mulr_suml (proj2 dq) mul1r (bigD1 i) //= eqxx mulr1.
 rewrite big1 => [|x /negbTE ->]; last by rewrite mulr0.
-by rewrite addr0 -natr1 mulrDl mul1r addrC.
+by rewrite addr0 -add1n natrD mulrDl mul1r.
 Qed.
 
 (** No lossless verifier accepts more than sum min(n q, p). *)
@@ -252,16 +255,21 @@ have e0 : 0 <= 1 - (1 - n%:R^-1) ^+ n :> R.
   by rewrite subr_ge0 exprn_ile1 // ler_subl_addr ler_addl invr_ge0 ltW.
 apply: le_trans (ler_wpmul2l e0 opt) _.
 apply: le_trans (_ : 1 - (1 - bn) ^+ n <= _).
-  rewrite !SE !opprB ![1 + (_ - 1)]addrC !subrK.
-  rewrite mulrACA [_ * S _ * _]mulrC !mulrA mulrAC -mulrA mulVf ?lt0r_neq0 // mulr1 mulrC.
+  have SE' x : 1 - (1 - x) ^+ n = x * S (1 - x).
+    by rewrite SE; congr (_ * _); ring.
+  have -> : (1 - (1 - n%:R^-1) ^+ n) * (n%:R * bn) = bn * S (1 - n%:R^-1).
+    have comm (c N y z : R) : c * y * (N * z) = c * N * (z * y) by ring.
+    by rewrite SE' comm mulVf ?mul1r // lt0r_neq0.
+  rewrite SE'.
   apply: ler_wpmul2l => //; apply: Smono => //.
   by rewrite ler_sub.
 rewrite ler_sub // ; apply: ler_expn2r; rewrite ?nnegrE ?subr_ge0 ?kseq_b_le1 //.
-  exact: le_trans bn1 n1.
 rewrite ler_sub //; have [bz|bnz] := eqVneq (kseq_b p q g) 0.
   have /eqP := bz; rewrite psumr_eq0 => [|i _]; last by rewrite le_minr q0 divr_ge0 // ltW.
-  move=> /allP h; rewrite bz /bn; apply: sumr_le0 => i _.
-  have /eqP := h i (mem_index_enum i); case: leP => _; first by move=> ->; rewrite le_minl lexx.
+  move=> /allP h; rewrite bz /bn.
+  apply: le_trans (_ : \sum_(i : V) (0 : R) <= _); last by rewrite big1.
+  apply: ler_sum => i _.
+  have /eqP := h i (mem_index_enum i); case: (leP (q i) (p i / g)) => _; first by move=> ->; rewrite le_minl lexx.
   by move=> /eqP; rewrite mulf_eq0 invr_eq0 (gt_eqF g0) orbF => /eqP ->; rewrite mul0r le_minl lexx orbT.
 have gn : g <= n%:R.
   have -> : g = geometric p q g n.

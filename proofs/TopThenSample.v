@@ -164,11 +164,9 @@ Theorem top_then_sample_optimal p n : is_dist p ->
   exists k ws, let e := ratio_order (off_top p) rest in
   let K := top_verifier p (m := n.+1) (minorant_pick rest e ws) in
   [/\ minorant_process n (off_top p) rest e k ws,
-      lossless (top_then_sample (m := n.+1)) p K,
-      exists H, acceptance (top_then_sample (m := n.+1)) K
-                = 1 + mass p H - qmass (top_then_sample (m := n.+1)) H
-    & forall H, acceptance (top_then_sample (m := n.+1)) K
-                <= 1 + mass p H - qmass (top_then_sample (m := n.+1)) H].
+      lossless (top_then_sample (m := n.+1)) p K
+    & acceptance (top_then_sample (m := n.+1)) K
+      = optimal_acceptance (top_then_sample (m := n.+1)) p].
 Proof.
 move=> dp; have [p0 _] := dp; have dr := rest_dist.
 have p0' v : 0 <= off_top p v by rewrite /off_top; case: ifP.
@@ -179,10 +177,10 @@ have [ws mp sel] := convex_minorant_selection p0' dr ue eE se km kmin.
 have ds := minorant_pick_dist mp.
 have pin := @minorant_pick_in R V rest (ratio_order (off_top p) rest) ws.
 have lk := top_lossless dp ds.
-have H1 H := acceptance_bound H (top_then_sample_dist n.+1) lk.
 exists k, ws; split=> //.
-exists (top_set :|: prefix (ratio_order (off_top p) rest) k).
-apply/eqP; rewrite eq_le H1 /= mass_top qmass_top.
+apply: (optimal_acceptance_meet (top_then_sample_dist n.+1) dp
+  (H := top_set :|: prefix (ratio_order (off_top p) rest) k) lk).
+rewrite mass_top qmass_top.
 have := top_acceptance_ge dp ds pin; apply: le_trans.
 rewrite sum_off_top //; last by move=> v; apply: selected_top0 pin _ .
 rewrite (eq_bigr (fun v => Num.min (target n (off_top p) rest (ratio_order (off_top p) rest) k v)
