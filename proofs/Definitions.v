@@ -182,3 +182,39 @@ Lemma qmassT n (pd : n.-tuple V -> R) : qmass pd setT = \sum_s pd s.
 Proof. by apply: eq_bigl => s; apply/allP => v _; rewrite /= inE. Qed.
 
 End Toolbox.
+
+(** Minimum and maximum over a list. *)
+Section BigMin.
+Variables (R : realFieldType) (I : eqType) (f : I -> R).
+
+Lemma bigmin_le x0 (r : seq I) i : i \in r -> \big[Num.min/x0]_(j <- r) f j <= f i.
+Proof.
+elim: r => //= j r IH; rewrite inE big_cons le_minl => /orP[/eqP ->|/IH ->].
+  by rewrite lexx.
+by rewrite orbT.
+Qed.
+
+Lemma bigmin_mem x0 (r : seq I) :
+  \big[Num.min/x0]_(j <- r) f j = x0 \/ exists2 i, i \in r & \big[Num.min/x0]_(j <- r) f j = f i.
+Proof.
+elim: r => [|j r IH]; first by left; rewrite big_nil.
+rewrite big_cons; case: leP => _; first by right; exists j; rewrite ?mem_head.
+by case: IH => [->|[i ir ->]]; [left|right; exists i => //; rewrite inE ir orbT].
+Qed.
+
+Lemma bigmax_ge x0 (r : seq I) i : i \in r -> f i <= \big[Num.max/x0]_(j <- r) f j.
+Proof.
+elim: r => //= j r IH; rewrite inE big_cons le_maxr => /orP[/eqP ->|/IH ->].
+  by rewrite lexx.
+by rewrite orbT.
+Qed.
+
+Lemma bigmax_mem x0 (r : seq I) :
+  \big[Num.max/x0]_(j <- r) f j = x0 \/ exists2 i, i \in r & \big[Num.max/x0]_(j <- r) f j = f i.
+Proof.
+elim: r => [|j r IH]; first by left; rewrite big_nil.
+rewrite big_cons; case: leP => _; last by right; exists j; rewrite ?mem_head.
+by case: IH => [->|[i ir ->]]; [left|right; exists i => //; rewrite inE ir orbT].
+Qed.
+
+End BigMin.

@@ -287,3 +287,91 @@ by apply/eqP; rewrite eq_le ge weak_duality.
 Qed.
 
 End Strong.
+
+(** ** The optimal acceptance rate *)
+Section Optimum.
+Variables (R : realFieldType) (V : finType) (n : nat) (pd : n.-tuple V -> R) (p : V -> R).
+Hypotheses (dd : is_dist pd) (dp : is_dist p).
+
+(** alpha* = 1 + min over all sets H of P(H) - Q(H).  The minimum is at most 0, the
+    value at the full set. *)
+Definition optimal_acceptance : R :=
+  1 + \big[Num.min/0]_(H : {set V}) (mass p H - qmass pd H).
+
+Lemma optimal_acceptance_le H : optimal_acceptance <= 1 + mass p H - qmass pd H.
+Proof.
+rewrite /optimal_acceptance -addrA ler_add2l.
+by apply: bigmin_le; rewrite mem_index_enum.
+Qed.
+
+Lemma optimal_acceptance_mem : exists H, optimal_acceptance = 1 + mass p H - qmass pd H.
+Proof.
+rewrite /optimal_acceptance.
+have [->|[H _ ->]] := bigmin_mem (fun H => mass p H - qmass pd H) 0 (index_enum [finType of {set V}]).
+  by exists setT; rewrite massT qmassT (proj2 dd) (proj2 dp) addrK addr0.
+by exists H; rewrite addrA.
+Qed.
+
+(** It bounds every lossless verifier ... *)
+Theorem acceptance_le_optimal k : lossless pd p k -> acceptance pd k <= optimal_acceptance.
+Proof. by move=> lk; have [H ->] := optimal_acceptance_mem; apply: acceptance_bound. Qed.
+
+(** ... and some lossless verifier attains it. *)
+Theorem optimal_acceptance_attained :
+  exists2 k, lossless pd p k & acceptance pd k = optimal_acceptance.
+Proof.
+have [pi [H [cpl ae _]]] := strong_duality dd dp.
+have [k [lk jk]] := coupling_lossless dp cpl; exists k => //.
+apply/eqP; rewrite eq_le acceptance_le_optimal //=.
+apply: le_trans (optimal_acceptance_le H) _; rewrite -ae -acceptance_joint le_eqVlt.
+apply/orP; left; apply/eqP; apply: eq_bigr => s _; apply: eq_bigr => i _.
+by rewrite jk.
+Qed.
+
+(** A verifier that meets the bound of one set is optimal. *)
+Lemma optimal_acceptance_meet k H : lossless pd p k ->
+  1 + mass p H - qmass pd H <= acceptance pd k -> acceptance pd k = optimal_acceptance.
+Proof.
+move=> lk ge; apply/eqP; rewrite eq_le acceptance_le_optimal //=.
+exact: le_trans (optimal_acceptance_le H) ge.
+Qed.
+
+(** ** Certificates *)
+
+(** A coupling and a set that meet: what the exact mode checks. *)
+Definition certificate (pi : n.-tuple V -> V -> R) (H : {set V}) : bool :=
+  [&& [forall s, forall i, 0 <= pi s i],
+      [forall s, \sum_i pi s i == pd s],
+      [forall i, \sum_s pi s i == p i]
+    & coupling_acceptance pi == 1 + mass p H - qmass pd H].
+
+(** A certificate proves optimality of both: no coupling accepts more, and no set
+    gives a smaller bound; the common value is alpha*. *)
+Theorem certificate_optimal pi H : certificate pi H ->
+  [/\ coupling pd p pi,
+      coupling_acceptance pi = optimal_acceptance,
+      forall pi', coupling pd p pi' -> coupling_acceptance pi' <= coupling_acceptance pi
+    & forall H', 1 + mass p H - qmass pd H <= 1 + mass p H' - qmass pd H'].
+Proof.
+case/and4P=> /forallP pi0 /forallP m1 /forallP m2 /eqP meet.
+have cpl : coupling pd p pi.
+  by split=> [s i|s|i]; [move/forallP: (pi0 s); apply | apply/eqP/m1 | apply/eqP/m2].
+have up pi' H' : coupling pd p pi' -> coupling_acceptance pi' <= 1 + mass p H' - qmass pd H'.
+  by apply: weak_duality.
+split=> // [|pi' cpl'|H']; last by rewrite -meet; apply: up.
+  apply/eqP; rewrite eq_le meet optimal_acceptance_le andbT.
+  by have [H' ->] := optimal_acceptance_mem; rewrite -meet; apply: up.
+by rewrite meet; apply: up.
+Qed.
+
+(** Every instance has a certificate. *)
+Theorem certificate_exists : exists pi H, certificate pi H.
+Proof.
+have [pi [H [[pi0 m1 m2] ae _]]] := strong_duality dd dp; exists pi, H; apply/and4P.
+split; last exact/eqP.
+- by apply/forallP => s; apply/forallP => i.
+- by apply/forallP => s; rewrite m1.
+- by apply/forallP => i; rewrite m2.
+Qed.
+
+End Optimum.

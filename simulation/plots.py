@@ -34,15 +34,16 @@ def plot_all(results: Results, folder: str | os.PathLike) -> list[Path]:
     """Write every picture the study has data for, for each source and truncation; returns the files."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    known = results.settings["study"]["verifiers"]
     slices = sorted({_slice(row) for row in results.rows}, key=str)
     files = []
     for number, part in enumerate(slices):
         rows = [row for row in results.rows if _slice(row) == part]
         suffix = f"-{number}" if len(slices) > 1 else ""
         for name, draw in (
-            ("temperature", plot_temperature),
+            ("temperature", lambda rows: plot_temperature(rows, known)),
             ("gap", plot_gap),
-            ("n", plot_drafts),
+            ("n", lambda rows: plot_drafts(rows, known)),
             ("gap-histogram", lambda rows: plot_histogram(rows, results)),
         ):
             with plt.rc_context(STYLE):
@@ -53,22 +54,22 @@ def plot_all(results: Results, folder: str | os.PathLike) -> list[Path]:
     return files
 
 
-def plot_temperature(rows: Sequence[dict[str, Any]]) -> plt.Figure | None:
+def plot_temperature(rows: Sequence[dict[str, Any]], known: Sequence[str]) -> plt.Figure | None:
     """Acceptance against temperature: a panel per sampler, a line per verifier, alpha* dashed, at the largest n."""
     n = max(row["n"] for row in rows)
     rows = [row for row in rows if row["n"] == n]
     if len({row["temperature"] for row in rows}) < 2:
         return None
-    return _panels(rows, "temperature", f"temperature (n = {n})")
+    return _panels(rows, known, "temperature", f"temperature (n = {n})")
 
 
-def plot_drafts(rows: Sequence[dict[str, Any]]) -> plt.Figure | None:
+def plot_drafts(rows: Sequence[dict[str, Any]], known: Sequence[str]) -> plt.Figure | None:
     """Acceptance against the number of drafts, like `plot_temperature`, at the temperature nearest 1."""
     temperature = min({row["temperature"] for row in rows}, key=lambda t: abs(t - 1))
     rows = [row for row in rows if row["temperature"] == temperature]
     if len({row["n"] for row in rows}) < 2:
         return None
-    return _panels(rows, "n", f"number of drafts n (temperature {temperature:g})")
+    return _panels(rows, known, "n", f"number of drafts n (temperature {temperature:g})")
 
 
 def plot_gap(rows: Sequence[dict[str, Any]]) -> plt.Figure:
@@ -122,9 +123,11 @@ def plot_histogram(rows: Sequence[dict[str, Any]], results: Results) -> plt.Figu
     return figure
 
 
-def _panels(rows: Sequence[dict[str, Any]], across: str, label: str) -> plt.Figure:
+def _panels(rows: Sequence[dict[str, Any]], known: Sequence[str], across: str, label: str) -> plt.Figure:
+    """`known`: the study's verifiers, so that each has the same colour in every picture."""
     samplers = list(dict.fromkeys(row["sampler"] for row in rows))
-    known = list(dict.fromkeys(row["verifier"] for row in rows))
+    values = [row[across] for row in rows]
+    aside = 0.012 * (max(values) - min(values))  # so that error bars do not hide each other
     figure, grid = plt.subplots(
         1, len(samplers), figsize=(2.8 * len(samplers) + 0.4, 3.2), sharey=True, squeeze=False, layout="tight"
     )
@@ -136,11 +139,12 @@ def _panels(rows: Sequence[dict[str, Any]], across: str, label: str) -> plt.Figu
             line = [row for row in mine if row["verifier"] == verifier]
             if not line:
                 continue
-            x, means = [row[across] for row in line], np.array([row["rate"] for row in line])
+            x, means = np.array([row[across] for row in line]), np.array([row["rate"] for row in line])
             ends = np.array([[row[end] for row in line] for end in ("rate_low", "rate_high")])
             colour, marker = COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)]
-            axes.errorbar(x, means, yerr=_bars(means, ends), color=colour, marker=marker, capsize=2, linewidth=1.2,
-                          markerfacecolor="none", label=verifier)  # fmt: skip
+            axes.plot(x, means, color=colour, marker=marker, linewidth=1.2, markerfacecolor="none", label=verifier)
+            beside = x + aside * (k - (len(known) - 1) / 2)
+            axes.errorbar(beside, means, yerr=_bars(means, ends), fmt="none", ecolor=colour, capsize=1.5, linewidth=0.8)
         axes.set_title(sampler, fontsize=9)
         axes.set_xlabel(label)
         axes.legend(fontsize=7)

@@ -53,7 +53,7 @@ class RecursiveRejection(Verifier):
         return "its steps need drafts sampled one by one, with or without replacement or from independent drafters"
 
     def _prepare(self, p: NDArray, draft: Draft) -> Fixed | Changing:
-        if isinstance(draft, WithoutReplacement):
+        if isinstance(draft, WithoutReplacement) and draft.n > 1:  # one draft has nothing before it
             return Changing(p, draft.q)
         qs = draft.qs if isinstance(draft, Independent) else np.broadcast_to(draft.q, (draft.n, draft.vocab_size))
         r, left = p, np.zeros(len(qs), dtype=p.dtype)
