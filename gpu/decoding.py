@@ -43,7 +43,6 @@ class Method:
         tree: str | Tree = "eagle-sparse",
         sampler: str | Sampler = "without-replacement",
         verifier: str = "rrs",
-        top: int = 1,
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
@@ -61,7 +60,7 @@ class Method:
             top_k if draft_top_k is None else draft_top_k,
             top_p if draft_top_p is None else draft_top_p,
         )
-        sampler = sampler if isinstance(sampler, Sampler) else Sampler(sampler, top)
+        sampler = sampler if isinstance(sampler, Sampler) else Sampler.parse(sampler)
         method = cls(trees.parse(tree), sampler, verifier, target, draft)
         method.law()
         return method
@@ -70,12 +69,19 @@ class Method:
         """The verifier in torch."""
         return verification.make(self.verifier, self.sampler, self.tree)
 
+    @classmethod
+    def parse(cls, spec: str, **sampling: float | None) -> Method:
+        """From "TREE SAMPLER VERIFIER", such as "kary:2x4 top-then-sample:2 convex-minorant"."""
+        parts = spec.split()
+        if len(parts) != 3:
+            raise ValueError(f"method {spec!r}: give a tree, a sampler and a verifier, separated by spaces")
+        return cls.make(parts[0], Sampler.parse(parts[1]), parts[2], **sampling)
+
     @property
     def name(self) -> str:
         if self.tree.depth == 0:
             return "plain"
-        sampler = self.sampler.name + (f":{self.sampler.top}" if self.sampler.name == "top-then-sample" else "")
-        return f"{sampler} + {self.verifier} on {self.tree.name}"
+        return f"{self.sampler} + {self.verifier} on {self.tree.name}"
 
 
 class Walk(NamedTuple):
@@ -125,7 +131,7 @@ def decode(
     eos        tokens that end the text; None takes the model's own.
     generator  source of all randomness, or a seed for one.
     pad_vocab  let vocabularies differ in length: the tokens that one model lacks have probability 0 in it.
-    sampling   temperature, top_k, top_p, draft_temperature, draft_top_k, draft_top_p, top: see `Method.make`.
+    sampling   temperature, top_k, top_p, draft_temperature, draft_top_k, draft_top_p: see `Method.make`.
 
     Raises ValueError for unknown names, values out of range, a verifier that cannot serve the sampler, models with
     different vocabularies, an empty prompt or one longer than the models can read.
@@ -149,17 +155,19 @@ def decode_batch(
     generators: Sequence[torch.Generator | int] | None = None,
     pad_vocab: bool = False,
     observe: Callable[[Step], None] | None = None,
+    expand_leaves: bool = False,
 ) -> list[Record]:
     """Decode prompts together. Row i gives the tokens that it gives alone with the same generator.
 
     eos         tokens that end a text; None takes the model's own.
     generators  one per prompt, or seeds; seeds 0, 1, 2, ... by default.
     observe     called after every step; its time is not counted.
+    expand_leaves  run the drafter on childless nodes too, for an observer that wants its logits there.
     """
     records: list[Record] = []
     for records in stream(  # noqa: B007
         target, drafter, prompts, method, max_tokens=max_tokens, stop=stop, eos=eos, generators=generators,
-        pad_vocab=pad_vocab, observe=observe,
+        pad_vocab=pad_vocab, observe=observe, expand_leaves=expand_leaves,
     ):  # fmt: skip
         pass
     return records
@@ -177,6 +185,7 @@ def stream(
     generators: Sequence[torch.Generator | int] | None = None,
     pad_vocab: bool = False,
     observe: Callable[[Step], None] | None = None,
+    expand_leaves: bool = False,
 ) -> Iterator[list[Record]]:
     """`decode_batch` step by step: yields the growing records after the prompts are read and after every step."""
     device = target.model.device
@@ -199,7 +208,10 @@ def stream(
             uniforms = _uniforms(live, layout).to(device)
             roots = torch.tensor([text.tokens[-1] for text in live], device=device)
             limits = [text.room - 1 for text in live]
-            drafted = grow(layout, session, method.sampler, method.draft_sampling, roots, uniforms, limits, vocab_size)
+            drafted = grow(
+                layout, session, method.sampler, method.draft_sampling, roots, uniforms, limits, vocab_size,
+                expand_leaves,
+            )  # fmt: skip
         with clock("target"):
             slots, output = read_tree(reader, drafted, needs_hidden)
         with clock("verify"):

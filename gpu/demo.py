@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 TREE = "kary:2x4"
 METHODS = (
-    ("plain", "with-replacement", "naive", 1),
-    ("chain:4", "with-replacement", "single-draft", 1),
-    (TREE, "with-replacement", "rrs", 1),
-    (TREE, "with-replacement", "kseq", 1),
-    (TREE, "without-replacement", "rrs", 1),
-    (TREE, "greedy", "greedy", 1),
-    (TREE, "top-then-sample", "convex-minorant", 1),
+    ("plain", "with-replacement", "naive"),
+    ("chain:4", "with-replacement", "single-draft"),
+    (TREE, "with-replacement", "rrs"),
+    (TREE, "with-replacement", "kseq"),
+    (TREE, "without-replacement", "rrs"),
+    (TREE, "greedy", "greedy"),
+    (TREE, "top-then-sample:1", "convex-minorant"),
 )
 RECORDED = 4
 """The method whose visited positions are kept as a trace."""
@@ -39,8 +39,8 @@ RECORDED = 4
 def methods(temperature: float, top_k: int | None, top_p: float | None) -> list[Method]:
     """The methods compared, plain decoding first."""
     return [
-        Method.make(tree, sampler, verifier, top=top, temperature=temperature, top_k=top_k, top_p=top_p)
-        for tree, sampler, verifier, top in METHODS
+        Method.make(tree, sampler, verifier, temperature=temperature, top_k=top_k, top_p=top_p)
+        for tree, sampler, verifier in METHODS
     ]
 
 
@@ -89,7 +89,7 @@ def run(
         "torch_threads": torch.get_num_threads(),
     }  # fmt: skip
     results = [
-        {"tree": m.tree.name, "sampler": m.sampler.name, "top": m.sampler.top, "verifier": m.verifier, **s.as_dict(),
+        {"tree": m.tree.name, "sampler": str(m.sampler), "verifier": m.verifier, **s.as_dict(),
          "texts": t}
         for m, s, t in zip(compared, summaries, texts, strict=True)
     ]  # fmt: skip
@@ -102,9 +102,8 @@ def rows(compared: list[Method], summaries: list[Summary]) -> Iterator[list[str]
     """The table's cells."""
     for method, s in zip(compared, summaries, strict=True):
         plain = not method.tree.depth
-        top = f" (top {method.sampler.top})" if method.sampler.name == "top-then-sample" else ""
         yield [
-            f"plain\n{method.tree.name}" if plain else f"{method.sampler.name}{top}\n{method.tree.name}",
+            f"plain\n{method.tree.name}" if plain else f"{method.sampler}\n{method.tree.name}",
             "-" if plain else method.verifier,
             "-" if plain else f"{s.bound:.3f}",
             "-" if plain else f"{s.acceptance.value:.3f} ±{s.acceptance.half_width:.3f}",
@@ -142,7 +141,7 @@ def plot(compared: list[Method], summaries: list[Summary], path: Path) -> None:
         a, labels = s.acceptance, (None, None) if y else ("measured", "alpha* (bound)")
         axes.errorbar(a.value, y, xerr=a.half_width, fmt="o", color="tab:blue", capsize=3, label=labels[0])
         axes.plot([s.bound] * 2, [y - 0.3, y + 0.3], color="tab:red", lw=2.5, label=labels[1])
-    axes.set_yticks(range(len(shown)), [f"{m.sampler.name} + {m.verifier}\n{m.tree.name}" for m, _ in shown])
+    axes.set_yticks(range(len(shown)), [f"{m.sampler} + {m.verifier}\n{m.tree.name}" for m, _ in shown])
     axes.invert_yaxis()
     axes.set_xlabel("acceptance rate per visited node")
     axes.set_xlim(0, 1)

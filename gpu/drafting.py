@@ -73,12 +73,14 @@ def grow(
     uniforms: Tensor,
     depth_limits: list[int],
     vocab_size: int,
+    expand_leaves: bool = False,
 ) -> Drafted:
     """Draw one tree per text.
 
     roots         int64 (B,), the texts' last tokens.
     uniforms      float64 (B, N), slot s's draw.
     depth_limits  most drafts each text has room for; deeper levels are left out.
+    expand_leaves run the drafter on childless nodes too, for whoever wants its logits there.
     """
     tree, batch, device = layout.tree, len(roots), roots.device
     tokens = torch.zeros((batch, tree.size), dtype=torch.int64, device=device)
@@ -89,18 +91,22 @@ def grow(
     drafted = Drafted(layout, tokens, alive, count, count.clone(), tokens.new_zeros(0), [], {}, 0)
     drafted.q = torch.zeros((batch, len(layout.inner), vocab_size), device=device)
     limits = torch.tensor(depth_limits, device=device)
-    for depth, level in enumerate(tree.inner):
-        if session is None or max(depth_limits) <= depth:
+    for depth, level in enumerate(tree.levels if expand_leaves else tree.inner):
+        if session is None:
             break
-        growing = alive[:, level] & (limits > depth)[:, None]  # (B, level)
-        slots = [slot for slot, any_row in zip(level, growing.any(0).tolist(), strict=True) if any_row]
+        growing = alive & (limits > depth)[:, None]  # (B, N)
+        wanted = (alive if expand_leaves else growing)[:, level].any(0).tolist()
+        slots = [slot for slot, somewhere in zip(level, wanted, strict=True) if somewhere]
         if not slots:
             break
         logits = session.expand(tokens[:, slots], _parents(drafted, slots, depth))
-        for slot in slots:
-            drafted.numbers[slot] = len(drafted.numbers)
+        drafted.numbers |= {slot: len(drafted.numbers) + k for k, slot in enumerate(slots)}
+        drafted.logits += logits.unbind(1)
         drafted.passes += 1
-        _draw_children(drafted, slots, logits, sampler, sampling, uniforms, alive[:, slots] & (limits > depth)[:, None])
+        parents = [k for k, slot in enumerate(slots) if tree.children[slot]]
+        if parents and max(depth_limits) > depth:
+            slots = [slots[k] for k in parents]
+            _draw_children(drafted, slots, logits[:, parents], sampler, sampling, uniforms, growing[:, slots])
     return drafted
 
 
@@ -125,7 +131,6 @@ def _draw_children(
     q = sampling(padded(logits, drafted.q.shape[-1]))
     drafted.q = drafted.q.to(q.dtype)  # float64 when the drafter speaks that
     drafted.q[:, rows[slots]] = q
-    drafted.logits += logits.unbind(1)
     for n in sorted({len(tree.children[slot]) for slot in slots}):
         where = [k for k, slot in enumerate(slots) if len(tree.children[slot]) == n]
         kids = [child for k in where for child in tree.children[slots[k]]]

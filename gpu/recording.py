@@ -5,16 +5,23 @@ Observers for `gpu.decoding.stream`: called after each step, not part of its tim
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gpu.decoding import Method, Step
+from gpu.decoding import Method, Step, stream
+from gpu.drafters.base import Drafter
+from gpu.models import LoadedModel
+from gpu.prompts import Question, chat_tokens
+from gpu.records import Record
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from simulation.traces import TraceWriter
 
 TRACE_DTYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
@@ -67,20 +74,27 @@ class Bounds:
 class Recorder:
     """Appends every visited node's logits to a trace, as the models gave them or rounded to `dtype`.
 
-    prompts  index of each record's prompt in the trace's header, by the record's identity.
+    Records are taken for the header's prompts in the order in which they first come up.
     """
 
     def __init__(self, writer: TraceWriter, dtype: torch.dtype) -> None:
         self.writer, self.dtype = writer, dtype
-        self.prompts: dict[int, int] = {}
+        self.records: list[Record] = []
         self.rows = 0
+
+    def prompt_of(self, record: Record) -> int:
+        """Index of the record's prompt in the header."""
+        for index, known in enumerate(self.records):
+            if known is record:
+                return index
+        self.records.append(record)
+        return len(self.records) - 1
 
     def __call__(self, step: Step) -> None:
         for node in visited(step):
             record = step.records[node.row]
             self.writer.append(
-                raw(node.target, self.dtype), raw(node.draft, self.dtype),
-                prompt=self.prompts.setdefault(id(record), len(self.prompts)),
+                raw(node.target, self.dtype), raw(node.draft, self.dtype), prompt=self.prompt_of(record),
                 position=len(record.prompt) + node.visit,
             )  # fmt: skip
             self.rows += 1
@@ -98,3 +112,104 @@ def raw(logits: Tensor, dtype: torch.dtype) -> np.ndarray:
         logits = logits - logits.amax(-1, keepdim=True)
     logits = logits.to(dtype).cpu()
     return logits.view(torch.uint16).numpy() if dtype == torch.bfloat16 else logits.numpy()
+
+
+def record_questions(
+    folder: Path,
+    target: LoadedModel,
+    drafter: Drafter,
+    questions: Sequence[Question],
+    method: Method,
+    *,
+    max_tokens: int,
+    seed: int,
+    batch: int = 1,
+    keep_top: int | None = None,
+    whole_trees: bool = False,
+    pad_vocab: bool = False,
+    progress: Progress | None = None,
+) -> int:
+    """Decode every question's first turn and write the trace `folder`; returns its number of rows.
+
+    Logits are stored in the target's dtype. keep_top keeps that many of each row and the exact mass of the rest at both
+    models' temperatures. whole_trees records every node of every draft tree with its drafts.
+    """
+    from simulation.traces import TraceWriter
+
+    header_tree = tree_settings(method) if whole_trees else None
+    prompts = [chat_tokens(target, [question.turns[0]]) for question in questions]
+    dtype = target.model.dtype if target.model.dtype in TRACE_DTYPES else torch.float32
+    temperatures = {s.temperature for s in (method.sampling, method.draft_sampling)} - {0.0}
+    writer = TraceWriter(
+        folder, target_model=target.name, draft_model=drafter.name,
+        prompts=[question.turns[0] for question in questions], temperature=method.sampling.temperature,
+        dtype=TRACE_DTYPES[dtype], keep_top=keep_top, tail_temperatures=sorted(temperatures) or [1.0],
+        tree=header_tree,
+        extra={"method": method.name, "seed": seed, "max_tokens": max_tokens},
+    )  # fmt: skip
+    task = progress.add_task("recording", total=len(prompts) * max_tokens) if progress else None
+    recorder = (TreeRecorder if whole_trees else Recorder)(writer, dtype)
+    with writer:
+        for first in range(0, len(prompts), batch):
+            rows = range(first, min(first + batch, len(prompts)))
+            for records in stream(
+                target, drafter, [prompts[row] for row in rows], method, max_tokens=max_tokens,
+                generators=[seed + row for row in rows], pad_vocab=pad_vocab, observe=recorder,
+                expand_leaves=whole_trees,
+            ):  # fmt: skip
+                if progress:
+                    done = first * max_tokens + sum(len(record.tokens) for record in records)
+                    progress.update(task, completed=done)
+            if progress:
+                progress.update(task, completed=rows.stop * max_tokens)
+    return recorder.rows
+
+
+def tree_settings(method: Method) -> dict:
+    """What a tree trace's header says about how its trees were drawn.
+
+    Raises ValueError for methods that the format has no words for.
+    """
+    if method.draft_sampling != method.sampling:
+        raise ValueError("whole trees are recorded with one temperature, top-k and top-p for target and drafter")
+    sampler, widths = str(method.sampler), {len(children) for children in method.tree.children} - {0}
+    if sampler == "deterministic":
+        if len(widths) > 1:
+            raise ValueError(f"whole trees, deterministic: {method.tree.name} has nodes with {sorted(widths)} children")
+        sampler = f"top-then-sample:{method.tree.width}"
+    return {
+        "topology": [list(path) for path in method.tree.paths[1:]], "sampler": sampler, "n": method.tree.width,
+        "temperature": method.sampling.temperature, "top_k": method.sampling.top_k, "top_p": method.sampling.top_p,
+    }  # fmt: skip
+
+
+class TreeRecorder(Recorder):
+    """Appends every node of every step's draft tree, roots first; needs the drafter run at leaves too."""
+
+    def __call__(self, step: Step) -> None:
+        drafted, tree = step.drafted, step.drafted.layout.tree
+        column = {slot: index for index, slot in enumerate(step.slots)}
+        expanded = {slot: index for index, slot in enumerate(drafted.numbers)}
+        for row, (record, kept) in enumerate(zip(step.records, step.kept, strict=True)):
+            tokens = drafted.tokens[row].tolist()
+            nodes = [slot for slot in step.slots if drafted.alive[row, slot]]
+            number = {slot: index for index, slot in enumerate(nodes)}
+            prompt = self.prompt_of(record)
+            drafts = np.full((len(nodes), tree.width), -1)
+            for slot in nodes:
+                count = int(drafted.count[row, drafted.layout.row_of_slot[slot]]) if tree.children[slot] else 0
+                drafts[number[slot], :count] = [tokens[child] for child in tree.children[slot][:count]]
+            self.writer.append(  # rows of one step: the root, then its descendants
+                np.stack([raw(step.logits[row, column[slot]], self.dtype) for slot in nodes]),
+                np.stack([raw(drafted.logits[expanded[slot]][row], self.dtype) for slot in nodes]),
+                prompt=prompt,
+                position=np.array([len(record.prompt) + len(record.tokens) - kept + tree.depths[s] for s in nodes]),
+                sequence=prompt,
+                step=record.target_passes - 1,
+                parent=np.array([number.get(tree.parents[slot], -1) for slot in nodes]),
+                depth=np.array([tree.depths[slot] for slot in nodes]),
+                child_rank=np.array([tree.paths[slot][-1] if slot else 0 for slot in nodes]),
+                token=np.array([tokens[slot] for slot in nodes]),
+                drafts=drafts,
+            )
+            self.rows += len(nodes)

@@ -114,6 +114,17 @@ class Sampler:
         if self.top < 0:
             raise ValueError(f"top must be at least 0, got {self.top}")
 
+    @classmethod
+    def parse(cls, spec: str) -> Sampler:
+        """From its name; "top-then-sample:2" has top = 2."""
+        name, _, top = spec.partition(":")
+        if top and (name != "top-then-sample" or not top.isdecimal()):
+            raise ValueError(f"sampler {spec!r}: only top-then-sample takes a number, as in top-then-sample:2")
+        return cls(name, int(top or 1))
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.top}" if self.name == "top-then-sample" else self.name
+
     def __call__(self, q: Tensor, n: int, u: Tensor) -> Drafts:
         """Draw n drafts at each of M nodes from q (M, V) with uniforms u (M, n)."""
         return SAMPLERS[self.name](q, n, u, self.top)

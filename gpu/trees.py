@@ -68,6 +68,11 @@ class Tree:
         )
 
     @cached_property
+    def levels(self) -> tuple[tuple[int, ...], ...]:
+        """Per depth, all slots."""
+        return tuple(tuple(s for s in range(self.size) if self.depths[s] == d) for d in range(self.depth + 1))
+
+    @cached_property
     def ancestors(self) -> np.ndarray:
         """bool (size, size): entry (s, a) says that slot a is slot s itself or above it."""
         above = np.eye(self.size, dtype=bool)

@@ -84,7 +84,7 @@ def test_demo_writes_everything_and_repeats_itself(tiny, mdsd, tmp_path):
         ("with-replacement", "kseq"),
         ("without-replacement", "rrs"),
         ("greedy", "greedy"),
-        ("top-then-sample", "convex-minorant"),
+        ("top-then-sample:1", "convex-minorant"),
     }
     for method in methods[1:]:
         assert 0 < method["bound"] <= 1
@@ -102,7 +102,7 @@ def test_demo_writes_everything_and_repeats_itself(tiny, mdsd, tmp_path):
         (["--temperature", "-1"], "temperature"),
         (["--top-p", "1.5"], "top_p"),
         (["--top-k", "0"], "top_k"),
-        (["--max-tokens", "0"], "max_tokens"),
+        (["--max-tokens", "0"], "--max-tokens"),
         (["--prompts", "missing.jsonl"], "missing.jsonl"),
         (["--draft", "early-exit:0"], "the model has 2 layers"),
         (["--draft", "early-exit:x"], "number of layers"),
@@ -139,3 +139,214 @@ def test_importing_commands_needs_no_torch():
     code = "import sys, gpu.commands; assert 'torch' not in sys.modules and 'matplotlib' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     assert torch is not None
+
+
+QUESTIONS = [
+    {"question_id": 81, "category": "writing", "turns": ["tell me a story", "now make it much shorter"]},
+    {"question_id": 82, "category": "writing", "turns": ["another"]},
+    {"question_id": 101, "category": "reasoning", "turns": ["if a is b then what is c"]},
+]
+
+
+@pytest.fixture
+def questions(tmp_path):
+    file = tmp_path / "questions.jsonl"
+    file.write_text("".join(json.dumps(question) + "\n" for question in QUESTIONS))
+    return file
+
+
+def test_decode_streams_the_text_and_sums_up(tiny, mdsd):
+    text = "once upon a time"
+    status, out, err = mdsd("decode", "--prompt", text, "--draft", "draft", "--max-tokens", 20, "--seed", 4)
+    assert status == 0
+    from gpu import decode
+
+    drafter = CausalLM(tiny_model("llama", 32, 1, scale=1.2))
+    expected = decode(models.load_target(), drafter, text, max_tokens=20, generator=4)
+    assert out == expected.text + "\n"
+    assert f"{len(expected.tokens)} tokens ({expected.finish})" in err
+    assert "block efficiency" in err
+
+
+def test_decode_marks_who_proposed_each_token(tiny, mdsd, monkeypatch):
+    from rich.console import Console
+
+    class Colour(Console):
+        def __init__(self, **how):
+            super().__init__(**how, force_terminal=True, color_system="standard")
+
+    monkeypatch.setattr("rich.console.Console", Colour)
+    status, out, _ = mdsd("decode", "--prompt", "once upon", "--draft", "draft", "--max-tokens", 30, "--show-drafts")
+    assert status == 0
+    from gpu import decode
+
+    record = decode(models.load_target(), CausalLM(tiny_model("llama", 32, 1, scale=1.2)), "once upon", max_tokens=30)
+    accepted = sum(visit.rank >= 0 for visit in record.visits)
+    assert accepted == out.count("\x1b[32m")
+    assert len(record.tokens) - accepted == out.count("\x1b[33m")
+
+
+def test_decode_interrupted_leaves_a_line_and_the_summary(tiny, mdsd, monkeypatch):
+    from gpu import streaming
+
+    stream = streaming.stream
+
+    def interrupted(*a, **how):
+        for number, records in enumerate(stream(*a, **how)):
+            if number == 3:
+                raise KeyboardInterrupt
+            yield records
+
+    monkeypatch.setattr(streaming, "stream", interrupted)
+    status, out, err = mdsd("decode", "--prompt", "once upon", "--draft", "draft", "--max-tokens", 30)
+    assert status == 130
+    assert out.endswith("\n")
+    assert "(interrupted), 3 target passes" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["decode"], "--prompt, --prompts"),
+        (["decode", "--prompt", " "], "--prompt is empty"),
+        (["decode", "--prompt", "a", "--sampler", "beam"], "known: with-replacement"),
+        (["decode", "--prompt", "a", "--verifier", "magic"], "known: naive"),
+        (["decode", "--prompt", "a", "--tree", "kary:0x3"], "at least 1"),
+        (["decode", "--prompt", "a", "--tree", "none.json"], "none.json"),
+        (["decode", "--prompt", "a", "--sampler", "greedy", "--verifier", "kseq"], "kseq"),
+        (["decode", "--prompt", "a", "--draft-top-p", "0"], "top_p"),
+        (["record", "--out", "t", "--tree", "plain"], "nothing to record"),
+        (["record", "--out", "t", "--batch", "0"], "--batch"),
+        (["record", "--out", "t", "--keep-top", "0"], "--keep-top"),
+        (["record", "--out", "t", "--whole-trees", "--draft-temperature", "0.5"], "whole trees"),
+        (["bench", "--prompts", "gone.jsonl"], "gone.jsonl"),
+        (["bench", "--prompts", "q.txt", "--method", "kary:2x2 greedy"], "give a tree, a sampler and a verifier"),
+        (["bench", "--prompts", "q.txt", "--limit", "0"], "--limit"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(tiny, mdsd, tmp_path, monkeypatch, arguments, says):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "q.txt").write_text("a question\n")
+    status, out, err = mdsd(*arguments)
+    assert status == 2
+    assert says in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in out + err
+    assert {path.name for path in tmp_path.iterdir()} <= {"q.txt"}
+
+
+def test_record_writes_what_the_models_said(tiny, mdsd, questions, tmp_path):
+    status, out, err = mdsd(
+        "record", "--prompts", questions, "--out", tmp_path / "t", "--draft", "draft", "--max-tokens", 9, "--batch", 2
+    )
+    assert (status, err) == (0, "")
+    trace = Trace(tmp_path / "t")
+    assert trace.header["dtype"] == "F32"
+    assert f"{len(trace)} positions of 3 prompts" in " ".join(out.split())
+    target, draft = models.load_target().model, tiny_model("llama", 32, 1, scale=1.2)
+    texts = recorded_texts(tmp_path, 9, "chain:4", "with-replacement", "single-draft")
+    for row in range(len(trace)):
+        prompt, position = trace.column("prompt")[row], trace.column("position")[row]
+        before = torch.tensor([texts[prompt][:position]])
+        for stored, model in zip(trace.logits(row), (target, draft), strict=True):
+            assert (torch.from_numpy(stored) - model(input_ids=before).logits[0, -1]).abs().max() < 1e-4
+
+
+def recorded_texts(folder, max_tokens, *method):
+    from gpu import decode_batch
+    from gpu.decoding import Method
+
+    target, drafter = models.load_target(), CausalLM(tiny_model("llama", 32, 1, scale=1.2))
+    prompts = [question["turns"][0] for question in QUESTIONS]
+    records = decode_batch(target, drafter, prompts, Method.make(*method), max_tokens=max_tokens)
+    return [record.prompt + record.tokens for record in records]
+
+
+def test_recorded_whole_trees_feed_the_simulation(tiny, mdsd, questions, tmp_path):
+    """Expected block efficiency over the recorded trees is what decoding had, up to chance."""
+    from simulation.trees import block_efficiency
+
+    status, _, err = mdsd(
+        "record", "--prompts", questions, "--out", tmp_path / "t", "--draft", "draft", "--max-tokens", 60,
+        "--whole-trees", "--tree", "kary:2x2", "--verifier", "rrs",
+    )  # fmt: skip
+    assert (status, err) == (0, "")
+    trace = Trace(tmp_path / "t")
+    steps = list(trace.steps())
+    expected = [block_efficiency(trace, rows, "rrs")[0] for rows in steps]
+    assert trace.tree["sampler"] == "with-replacement"
+    texts = recorded_texts(tmp_path, 60, "kary:2x2", "with-replacement", "rrs")
+    target = models.load_target().model
+    for rows in steps[::7]:
+        assert trace.column("parent")[rows.start] == -1
+        root = rows.start
+        text = texts[trace.column("prompt")[root]][: trace.column("position")[root]]
+        assert trace.column("token")[root] == text[-1]
+        for row in rows:
+            path, at = [], row
+            while at != root:
+                path.insert(0, int(trace.column("token")[at]))
+                at = root + trace.column("parent")[at]
+            logits = target(input_ids=torch.tensor([text + path])).logits[0, -1]
+            assert (torch.from_numpy(trace.logits(row)[0]) - logits).abs().max() < 1e-4
+    emitted = sum(len(t) for t in texts) - sum(
+        len(Words()(question["turns"][0])["input_ids"]) for question in QUESTIONS
+    )
+    # each step emits 1 to 3 tokens: its standard deviation is below 1; 6 of them
+    assert abs(sum(expected) - emitted) < 6 * len(steps) ** 0.5
+
+
+def test_record_compressed_keeps_the_tail(tiny, mdsd, questions, tmp_path):
+    for name, extra in (("full", []), ("top", ["--keep-top", 8])):
+        status, _, err = mdsd("record", "--prompts", questions, "--out", tmp_path / name, "--draft", "draft",
+                              "--max-tokens", 6, "--temperature", 0.7, *extra)  # fmt: skip
+        assert (status, err) == (0, "")
+    full, top = Trace(tmp_path / "full"), Trace(tmp_path / "top")
+    for row in range(len(full)):
+        for whole, kept in zip(full.logits(row), top.logits(row, 0.7), strict=True):
+            whole, kept = (torch.from_numpy(x).double().div(0.7).softmax(-1).sort().values for x in (whole, kept))
+            assert (whole[-8:] - kept[-8:]).abs().max() < 1e-6
+
+
+def test_bench_compares_and_resumes(tiny, mdsd, questions, tmp_path, monkeypatch):
+    from gpu import benchmark
+
+    arguments = ["bench", "--prompts", questions, "--draft", "draft", "--max-tokens", 8, "--assisted", 3, "--method",
+                 "kary:2x2 with-replacement rrs", "--method", "chain:3 with-replacement single-draft"]  # fmt: skip
+    status, out, err = mdsd(*arguments, "--out", tmp_path / "whole.jsonl")
+    assert (status, err) == (0, "")
+    for word in ("all questions", "writing", "reasoning", "plain", "assisted", "speed-up", "peak memory"):
+        assert word in out
+    lines = [json.loads(line) for line in (tmp_path / "whole.jsonl").read_text().splitlines()]
+    assert lines[0]["settings"]["methods"] == [
+        "plain", "with-replacement + rrs on kary:2x2", "with-replacement + single-draft on chain:3",
+    ]  # fmt: skip
+    assert len(lines) == 1 + 4 * (3 + 1)  # 4 turns
+    second = [line for line in lines[1:] if line["question"]["id"] == "81" and line["turn"] == 1]
+    assert len({tuple(line["record"]["prompt"]) for line in second}) == 1  # all read the same history
+    assert len(second[0]["record"]["prompt"]) > sum(len(turn.split()) for turn in QUESTIONS[0]["turns"])
+
+    part = tmp_path / "cut.jsonl.part"
+    text = (tmp_path / "whole.jsonl").read_text()
+    part.write_text(text[: len(text) // 2])  # as a kill in mid-line leaves it
+    answered = []
+    answer = benchmark.answer
+
+    def noted(target, drafter, questions, *a, **k):
+        answered.extend(questions)
+        return answer(target, drafter, questions, *a, **k)
+
+    monkeypatch.setattr(benchmark, "answer", noted)
+    status, _, err = mdsd(*arguments, "--out", tmp_path / "cut.jsonl")
+    assert (status, err) == (0, "")
+    assert 0 < len(answered) < 3
+    resumed = [json.loads(line) for line in (tmp_path / "cut.jsonl").read_text().splitlines()]
+    assert [line["record"]["tokens"] for line in resumed[1:] if line["method"] != "assisted"] == [
+        line["record"]["tokens"] for line in lines[1:] if line["method"] != "assisted"
+    ]
+
+    (tmp_path / "cut3.jsonl.part").write_text(text[: len(text) // 2])
+    status, _, err = mdsd(*arguments, "--seed", 5, "--out", tmp_path / "cut3.jsonl")
+    assert status == 2
+    assert "other settings" in err

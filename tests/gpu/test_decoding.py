@@ -288,7 +288,7 @@ def CausalLM_unchecked(model):
 
 
 def test_method_names_and_settings():
-    method = Method.make("kary:2x4", "top-then-sample", "naive", top=2, temperature=0.5, draft_top_k=4)
+    method = Method.make("kary:2x4", "top-then-sample:2", "naive", temperature=0.5, draft_top_k=4)
     assert method.name == "top-then-sample:2 + naive on kary:2x4"
     assert method.sampler == Sampler("top-then-sample", 2)
     assert method.sampling == Sampling(0.5)
