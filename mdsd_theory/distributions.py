@@ -38,7 +38,7 @@ def as_array(x: ArrayLike, name: str) -> tuple[NDArray, bool]:
     if x.dtype.kind not in "fiuV" or x.dtype.names:
         raise ValueError(f"{name}: entries of type {x.dtype}; allowed are real numbers or Fractions")
     try:
-        return np.ascontiguousarray(x, dtype=np.float64), narrow
+        return np.asarray(x, dtype=np.float64, order="C"), narrow
     except (ValueError, TypeError):
         raise ValueError(f"{name}: entries of type {x.dtype}; allowed are real numbers or Fractions") from None
 

@@ -160,15 +160,14 @@ def intermediate_target(p: NDArray, q: NDArray, m: int) -> NDArray:
     x, mass = np.minimum(_prefix_sums(q), 1), _prefix_sums(p)
     j = int(np.argmin(mass - x**m))
     spare = x[j] ** m - mass[j]
-    t = p.copy()
-    if j > 0:
-        kappa = min((mass[1 : j + 1] + spare) / x[1 : j + 1])
-        t[:j] = np.maximum(p[:j], kappa * q[:j])
+    # Both levels act on all tokens: on either side of the prefix one of them changes nothing, but for rounding.
+    kappa = min((mass[1 : j + 1] + spare) / x[1 : j + 1], default=0 * spare)
+    t = np.maximum(p, kappa * q)
     if j < p.size:
         # 1 - X summed from the far end.
         beyond = _prefix_sums(q[::-1])[::-1]
         tau = max((1 - mass[j:-1] - spare) / beyond[j:-1])
-        t[j:] = np.minimum(p[j:], tau * q[j:])
+        t = np.minimum(t, max(tau, kappa) * q)
     return t
 
 
