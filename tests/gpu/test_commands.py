@@ -329,7 +329,7 @@ def test_bench_compares_and_resumes(tiny, mdsd, questions, tmp_path, monkeypatch
 
     part = tmp_path / "cut.jsonl.part"
     text = (tmp_path / "whole.jsonl").read_text()
-    part.write_text(text[: len(text) // 2])  # as a kill in mid-line leaves it
+    part.write_text(text[: len(text) * 3 // 4])  # as a kill in mid-line leaves it
     answered = []
     answer = benchmark.answer
 
@@ -346,7 +346,7 @@ def test_bench_compares_and_resumes(tiny, mdsd, questions, tmp_path, monkeypatch
         line["record"]["tokens"] for line in lines[1:] if line["method"] != "assisted"
     ]
 
-    (tmp_path / "cut3.jsonl.part").write_text(text[: len(text) // 2])
+    (tmp_path / "cut3.jsonl.part").write_text(text[: len(text) * 3 // 4])
     status, _, err = mdsd(*arguments, "--seed", 5, "--out", tmp_path / "cut3.jsonl")
     assert status == 2
     assert "other settings" in err
