@@ -27,10 +27,13 @@ class Registry:
         return (*self._own, *sorted(e.name for e in entry_points(group=self.group) if e.name not in self._own))
 
     def get(self, name: str) -> type:
-        """The class called `name`. Raises ValueError that lists the known names."""
+        """The class called `name`. Raises ValueError that lists the known names, or why it cannot be loaded."""
         if name in self._own:
             return self._own[name]
         for entry in entry_points(group=self.group):
             if entry.name == name:
-                return entry.load()
+                try:
+                    return entry.load()
+                except Exception as error:
+                    raise ValueError(f"{self.kind} {name}: {entry.value} cannot be loaded: {error}") from error
         raise ValueError(f"{self.kind}: unknown name {name!r}; known are {', '.join(self.all_names())}")
