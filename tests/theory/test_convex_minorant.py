@@ -17,7 +17,10 @@ VERIFIER = verifiers.make("convex-minorant")
 def pair(rng, vocab_size, style):
     """A target and a draft of many shapes: close, far, with ties, with zeros."""
     base = rng.normal(size=vocab_size) * rng.choice([0.5, 2, 4])
-    p, q = np.exp(base + rng.normal(size=vocab_size) * rng.choice([0, 0.1, 1, 3])), np.exp(base + rng.normal(size=vocab_size))
+    p, q = (
+        np.exp(base + rng.normal(size=vocab_size) * rng.choice([0, 0.1, 1, 3])),
+        np.exp(base + rng.normal(size=vocab_size)),
+    )
     if style == "zeros":
         p, q = p * (rng.random(vocab_size) < 0.7), q * (rng.random(vocab_size) < 0.7)
     if style == "ties":
@@ -57,7 +60,7 @@ def test_the_clipped_target_has_the_properties_the_proof_needs(style, vocab_size
 @pytest.mark.parametrize("style", ["plain", "zeros", "ties"])
 @pytest.mark.parametrize("vocab_size", [2, 9, 200, 5000])
 def test_one_edge_by_bridging_is_the_edge_of_the_whole_envelope(style, vocab_size):
-    """`verify` finds one block in linear time; the exact law knows all merge times: the same drafts are in the block."""
+    """`verify` finds one block in linear time, the exact law knows all merge times: the same drafts are inside."""
     rng = np.random.default_rng(vocab_size)
     compared = 0
     for n in (2, 3, 5, 8):
