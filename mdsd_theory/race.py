@@ -32,6 +32,7 @@ _TAIL_LIMIT = 0.02
 # exp(-_DIGITS) is what the quadrature may drop.
 _DIGITS = 38.0
 _LEFT_TERMS = 10
+_SCALE = 2.0**120
 
 
 class Race(NamedTuple):
@@ -39,13 +40,16 @@ class Race(NamedTuple):
 
     Attributes:
         n: number of drafts, >= 2.
-        times: float64 (T,), the nodes t.
+        scale: power of two; every q is multiplied and every t divided by it, so that t stays finite where all but n - 1
+            tokens have masses near the smallest floats. 1 otherwise.
+        times: float64 (T,), the nodes t / scale.
         step: their distance in log t.
         left: float64 (terms,), coefficients of the closed form of all nodes before the first, where F = 1.
-        head_limit: tokens of larger q are head tokens.
+        head_limit: tokens of larger q * scale are head tokens.
     """
 
     n: int
+    scale: float
     times: NDArray[np.float64]
     step: float
     left: NDArray[np.float64]
@@ -57,14 +61,15 @@ def make_race(q, n):
     """The quadrature (`Race`) that is right for every token set under q, float64 (V,), and n >= 2 drafts."""
     rest = q.copy()
     rest[largest_tokens(q, n - 1)] = 0.0
-    rest_mass = max(rest.sum(), 5e-300)
+    scale = _SCALE if rest.sum() < 1 / _SCALE else 1.0
+    rest_mass = rest.sum() * scale
     # exp(-c t) F(t) is at most a polynomial of degree n - 1 times exp(-rest t), whatever H.
     x = _DIGITS + n
     for _ in range(60):
         x = _DIGITS + (n - 1) * log(x) - lgamma(n)
     last = x / rest_mass
     # F(t) > 1 - t^n / n! before the first node; the closed form there wants c t < 0.02.
-    first = min(exp((lgamma(n + 1) - _DIGITS) / n), 0.02)
+    first = min(exp((lgamma(n + 1) - _DIGITS) / n), 0.02) / scale
     # Error exp(-2 pi v / h) * (1 / cos v)^n for any v < pi/2: the first bound holds for few drafts, the second for
     # many.
     step = min(0.2, 0.7 / sqrt(n))
@@ -74,9 +79,9 @@ def make_race(q, n):
     left = np.empty(_LEFT_TERMS)
     sign_over_factorial = 1.0
     for k in range(_LEFT_TERMS):
-        left[k] = sign_over_factorial * step / np.expm1((k + 1) * step) * first ** (k + 1)
+        left[k] = sign_over_factorial * step / np.expm1((k + 1) * step) * (first * scale) ** (k + 1)
         sign_over_factorial /= -(k + 1.0)
-    return Race(n, times, step, left, _TAIL_LIMIT / last)
+    return Race(n, scale, times, step, left, _TAIL_LIMIT / last)
 
 
 def _log_series() -> NDArray[np.float64]:
@@ -99,7 +104,7 @@ _SERIES = _log_series()
 def multiply(head, race, mass):
     """Multiply a head token of the given q into the polynomials `head` (T, n), in place."""
     for j in range(race.times.size):
-        arrived = -np.expm1(-mass * race.times[j])
+        arrived = -np.expm1(-mass * race.scale * race.times[j])
         for m in range(race.n - 1, 0, -1):
             head[j, m] = (1.0 - arrived) * head[j, m] + arrived * head[j, m - 1]
         head[j, 0] *= 1.0 - arrived
@@ -115,6 +120,7 @@ def missed(c, head, tail, race):
     for k in range(_LEFT_TERMS - 1, -1, -1):
         total = total * c + race.left[k]
     total *= c
+    c *= race.scale
     orders = min(n - 1, _POWERS)
     slope = np.zeros(orders + 1)
     term = np.empty(n)
@@ -170,13 +176,20 @@ def sweep(masses, outside, head, tail, race):
 @njit(cache=True, nogil=True)
 def join(mass, head, tail, race):
     """One more token in H."""
-    if mass > race.head_limit:
+    if mass * race.scale > race.head_limit:
         multiply(head, race, mass)
     else:
-        power = mass
+        power = mass * race.scale
         for k in range(tail.size):
             tail[k] += power
-            power *= mass
+            power *= mass * race.scale
+
+
+@njit(cache=True, nogil=True)
+def join_all(masses, head, tail, race):
+    """All of `masses`, float64 (L,), in H."""
+    for i in range(masses.size):
+        join(masses[i], head, tail, race)
 
 
 @njit(cache=True, nogil=True)
@@ -215,7 +228,7 @@ def race_minimum(p, q, ids, subset, race):
     tails = np.zeros((BUCKETS + 1, _POWERS))
     heads = 0
     for i in range(q.size):
-        mass = q[i]
+        mass = q[i] * race.scale
         if mass > race.head_limit:
             heads += 1
         else:
@@ -227,7 +240,7 @@ def race_minimum(p, q, ids, subset, race):
     head_tokens = np.empty(heads, np.int64)
     found = 0
     for i in range(q.size):
-        if q[i] > race.head_limit:
+        if q[i] * race.scale > race.head_limit:
             head_tokens[found] = i
             found += 1
     head_bucket = np.empty(heads, np.int64)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mdsd_theory.drafts.base import Draft, all_tuples, draw_tokens
 from mdsd_theory.kernels import BUCKETS
-from mdsd_theory.race import Race, empty_state, make_race, missed, multiply, race_minimum, suffix_sums, sweep
+from mdsd_theory.race import Race, empty_state, join_all, make_race, missed, race_minimum, suffix_sums, sweep
 from mdsd_theory.subsets import Minimum
 
 # Exponential races are run on at most this many numbers at a time.
@@ -85,10 +85,7 @@ class WithoutReplacement(Draft):
         if inside.size < self.width:
             return 0.0
         head, tail = empty_state(self._race)
-        for mass in inside[inside > self._race.head_limit]:
-            multiply(head, self._race, mass)
-        small = inside[inside <= self._race.head_limit]
-        tail[:] = [(small**k).sum() for k in range(1, tail.size + 1)]
+        join_all(inside, head, tail, self._race)
         return 1.0 - missed(float(self.q[~mask].sum()), head, tail, self._race)
 
     def prefix_masses(self, order: ArrayLike) -> NDArray:
@@ -139,5 +136,6 @@ class WithoutReplacement(Draft):
             # Sum what is left, token by token, instead of subtracting what is gone from 1: exact for peaked q.
             for token in support:
                 left = left + np.where((tokens[:, :k] == token).any(axis=1), 0 * self.q[0], self.q[token])
-            probability = probability * self.q[tokens[:, k]] / left
+            # The quotient first: masses near the smallest floats would vanish in the product.
+            probability = probability * (self.q[tokens[:, k]] / left)
         return tokens, probability
