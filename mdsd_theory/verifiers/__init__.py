@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from mdsd_theory.registry import Registry
 from mdsd_theory.verifiers.base import Law, Verifier
+from mdsd_theory.verifiers.canonical import Canonical
 from mdsd_theory.verifiers.convex_minorant import ConvexMinorant
 from mdsd_theory.verifiers.greedy import Greedy
 from mdsd_theory.verifiers.kseq import KSeq
@@ -13,8 +14,9 @@ from mdsd_theory.verifiers.naive import Naive
 from mdsd_theory.verifiers.recursive_rejection import RecursiveRejection
 from mdsd_theory.verifiers.single_draft import SingleDraft
 from mdsd_theory.verifiers.spechub import SpecHub
+from mdsd_theory.verifiers.transport_plan import TransportPlan
 
-_OURS = (Naive, SingleDraft, RecursiveRejection, KSeq, Greedy, SpecHub, ConvexMinorant)
+_OURS = (Naive, SingleDraft, RecursiveRejection, KSeq, Greedy, SpecHub, Canonical, ConvexMinorant, TransportPlan)
 _REGISTRY = Registry("verifier", "mdsd.verifiers", {verifier.name: verifier for verifier in _OURS})
 NAMES = _REGISTRY.names
 
@@ -39,6 +41,7 @@ def names() -> tuple[str, ...]:
 
 __all__ = [
     "NAMES",
+    "Canonical",
     "ConvexMinorant",
     "Greedy",
     "KSeq",
@@ -47,6 +50,7 @@ __all__ = [
     "RecursiveRejection",
     "SingleDraft",
     "SpecHub",
+    "TransportPlan",
     "Verifier",
     "make",
     "names",
