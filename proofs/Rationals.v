@@ -143,6 +143,7 @@ Canonical qc_numFieldType := [numFieldType of Qc].
 Canonical qc_realDomainType := [realDomainType of Qc].
 Canonical qc_realFieldType := [realFieldType of Qc].
 
-(** Numerator and denominator in, numerator and denominator out. *)
+(** Numerator and denominator in, numerators and denominators out. *)
 Definition ratio (n : Z) (d : positive) : Qc := Q2Qc (Qmake n d).
-Definition fraction (x : Qc) : Z * positive := (Qnum x, Qden x).
+Definition printed (l : seq Qc) : seq Z :=
+  flatten (map (fun x : Qc => [:: Qnum x; Zpos (Qden x)]) l).
