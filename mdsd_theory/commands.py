@@ -68,13 +68,16 @@ def load_verifier(name: str) -> Any:
     module, colon, attribute = name.partition(":")
     if not colon:
         return verifiers.make(name)
-    if not module or not attribute:
-        raise ValueError(f"verifier: found {name!r}; allowed are module:attribute and {', '.join(verifiers.names())}")
+    if not attribute or not all(part.isidentifier() for part in module.split(".")):
+        raise ValueError(
+            f"verifier: found {name!r}; allowed are module:attribute, the module as Python "
+            f"imports it (my_package.my_module), and the names {', '.join(verifiers.names())}"
+        )
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
         found = importlib.import_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ValueError(f"verifier: importing {module} raised {type(error).__name__}: {error}") from None
     for part in attribute.split("."):
         if not hasattr(found, part):

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from mdsd_theory import drafts
-from mdsd_theory.drafts.base import Draft
+from mdsd_theory.drafts.base import JOINT_LIMIT, Draft
 
 
 class Case(NamedTuple):
@@ -28,15 +28,18 @@ class Case(NamedTuple):
     paired: float | None = None
 
 
-def _case(name: str, p: Sequence[float], q: Sequence[float], paired: float | None = None) -> Case:
+def _case(name: str, p: ArrayLike, q: ArrayLike, paired: float | None = None) -> Case:
     return Case(name, np.array(p, dtype=np.float64), np.array(q, dtype=np.float64), paired)
 
 
-def _halfway() -> list[float]:
-    """Three masses of which 16-bit rounding carries the first up and the second down, as far as it can."""
-    e = 2.0**-30
-    first, second = 0.5 + 2.0**-12 + e, 0.25 + 2.0**-13 - e
-    return [first, second, 1.0 - first - second]
+def _halfway() -> NDArray[np.float64]:
+    """Masses of which float16 rounding carries the first up and the next ones down, each as far as it can: 1/4096 of
+    all mass moves, whether it is p or q that is rounded.
+    """
+    powers = 0.5 ** np.arange(1, 7)
+    masses = powers * (1 + 2.0**-11)
+    masses += 2.0**-34 * np.array([1, -1, -1, -1, -1, -1])
+    return np.append(masses, 1 - masses.sum())
 
 
 def _geometric(size: int, ratio: float) -> NDArray[np.float64]:
@@ -61,7 +64,7 @@ CASES: tuple[Case, ...] = (
     _case("one token", [1.0], [1.0]),
     _case("few drafts to repeat", [0.4, 0.3, 0.2, 0.1], [0.7, 0.3, 0.0, 0.0]),
     _case("two tokens, far apart", [0.25, 0.75], [0.9, 0.1]),
-    _case("long tail", _geometric(7, 0.75)[::-1].tolist(), _geometric(7, 0.55).tolist()),
+    _case("long tail", _geometric(7, 0.75)[::-1], _geometric(7, 0.55)),
     _case("flat target, tailed draft", [0.2] * 5, [0.04, 0.48, 0.26, 0.14, 0.08]),
     # The draft's tail, cut by top-p from 0.9 to 0.99, is almost out of the target.
     _case("tail the target avoids", [0.5, 0.3, 0.1994, 0.0004, 0.0002], [0.55, 0.3, 0.1, 0.04, 0.01]),
@@ -104,6 +107,8 @@ def drafts_for(sampler: str, case: Case, n: Sequence[int]) -> Iterator[tuple[str
 
 def _half_distinct(q: NDArray[np.float64], n: int) -> NDArray[np.float64]:
     """A dependent table: an even mixture of drafts with and without replacement, the first one ~ q."""
+    if n * q.size**n > JOINT_LIMIT:
+        raise ValueError(f"n: {n}; a table over {q.size} tokens cannot have so many drafts")
     table = np.zeros((q.size,) * n)
     for share in (drafts.WithReplacement(q, n), drafts.WithoutReplacement(q, n)):
         tokens, probability = share.joint()

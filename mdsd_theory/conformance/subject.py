@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_theory.distributions import as_array
 from mdsd_theory.drafts.base import Draft
 
 
@@ -31,7 +32,7 @@ def instance(verifier: Any) -> Any:
     if isinstance(verifier, type):
         try:
             verifier = verifier()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ValueError(f"verifier: {verifier.__name__}() raised {type(error).__name__}: {error}") from None
     if has_interface(verifier):
         return verifier
@@ -87,13 +88,15 @@ class Subject:
     def law(self, tokens: NDArray[np.int64], afresh: bool = False) -> NDArray[np.float64]:
         """The kernel's law given these drafts, checked to be a probability vector; `afresh`: without the state."""
         state = {} if afresh else self._state
-        law = self._call("kernel", tokens, lambda given: self.verifier.kernel(self.p, self.draft, given, **state))
+        with np.errstate(all="ignore"):
+            law = self._call("kernel", tokens, lambda given: self.verifier.kernel(self.p, self.draft, given, **state))
         where = _on(tokens)
         try:
-            law = np.asarray(law, dtype=np.float64)
-        except (TypeError, ValueError):
+            law, _ = as_array(law, "kernel")
+            law = law.astype(np.float64)
+        except Exception:
             raise Fault(
-                f"kernel returns {_short(law)}{where}; its law is an array of {self._vocab_size} masses"
+                f"kernel returns {_short(law)}{where}; its law is an array of {self._vocab_size} real masses"
             ) from None
         if law.shape != (self._vocab_size,):
             raise Fault(f"kernel returns shape {law.shape}{where}; its law has shape ({self._vocab_size},)")
@@ -136,7 +139,7 @@ class Subject:
         given = tokens.copy()
         try:
             answer = function(given)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._changes()
             raise Fault(f"{what} raised {type(error).__name__}{_on(tokens)}: {error}") from None
         changed = self._changes() + ["tokens"] * (given.tobytes() != tokens.tobytes())

@@ -100,6 +100,10 @@ def float16_q(p, q, tokens, rng):
     return rrs(p, q.astype(np.float16).astype(np.float64), tokens, rng)
 
 
+def float16_p(p, q, tokens, rng):
+    return rrs(p.astype(np.float16).astype(np.float64), q, tokens, rng)
+
+
 def float16_q_without(p, q, tokens, rng):
     return rrs(p, q.astype(np.float16).astype(np.float64), tokens, rng, without=True)
 
@@ -184,13 +188,22 @@ def test_a_wrong_verifier_is_caught(verifier, sampler, monkeypatch):
         assert run.verdict.reason
 
 
-def test_float16_q_is_caught_with_replacement_too(monkeypatch):
+def test_float16_is_caught_with_replacement_too(monkeypatch):
     # Off by 1/4000 of mass: only emitted token against first draft can tell, at the default resolution.
     (case,) = [case for case in conformance.CASES if case.paired]
     monkeypatch.setattr("mdsd_theory.conformance.report.CASES", (case,))
-    (run,) = conformance.suite(float16_q, n=(1,)).failures
-    assert "replaced the first draft" in run.verdict.reason
+    for wrong in (float16_q, float16_p):
+        (run,) = conformance.suite(wrong, n=(1,)).failures
+        assert "replaced the first draft" in run.verdict.reason
     assert conformance.suite(rrs, n=(1,)).lossless
+
+
+def test_float16_rounding_moves_the_mass_that_the_suite_looks_for():
+    (case,) = [case for case in conformance.CASES if case.paired]
+    assert case.p.sum() == 1.0
+    moved = case.p.astype(np.float16).astype(np.float64) - case.p
+    looked_for = case.paired * conformance.RESOLUTION
+    assert min(np.maximum(moved, 0).sum(), np.maximum(-moved, 0).sum()) >= looked_for
 
 
 @pytest.mark.parametrize(("verifier", "sampler"), [(rrs, "with-replacement"), (rrs_without, "without-replacement")])
@@ -376,9 +389,10 @@ def test_a_wrong_acceptance_rate_is_told():
         (lambda p: 2 * p, "kernel returns masses that sum to 2"),
         (lambda p: None, "kernel returns"),
         (lambda p: "token", "kernel returns 'token'"),
+        (lambda p: p + 0j, "kernel returns array([0.3+0.j"),
         (lambda p: 1 / 0, "kernel raised ZeroDivisionError on drafts (0, 0): division by zero"),
     ],
-    ids=["nan", "shape", "negative", "sum", "none", "text", "raises"],
+    ids=["nan", "shape", "negative", "sum", "none", "text", "complex", "raises"],
 )
 def test_a_broken_kernel_is_told(law, reason):
     class Broken:
@@ -405,11 +419,12 @@ def zero(array):
         (lambda p, q, tokens, rng: 1.0, "returns 1.0"),
         (lambda p, q, tokens, rng: 2**70, "returns 1180591620717411303424"),
         (lambda p, q, tokens, rng: tokens[7], "raised IndexError on drafts ("),
+        (lambda p, q, tokens, rng: sys.exit(0), "raised SystemExit on drafts ("),
         (lambda p, q, tokens, rng: (rrs(p, q, tokens, rng), zero(p))[0], "changes p in place"),
         (lambda p, q, tokens, rng: (rrs(p, q, tokens, rng), zero(q))[0], "changes q in place"),
         (lambda p, q, tokens, rng: (rrs(p, q, tokens, rng), tokens.fill(2))[0], "changes tokens in place"),
     ],
-    ids=["beyond", "negative", "nan", "none", "pair", "float", "huge", "raises", "p", "q", "tokens"],
+    ids=["beyond", "negative", "nan", "none", "pair", "float", "huge", "raises", "exits", "p", "q", "tokens"],
 )
 def test_a_breach_of_contract_is_told(function, reason):
     p, q = P.copy(), Q.copy()
@@ -497,6 +512,7 @@ def test_bad_input_is_refused(verifier, options, message):
         ("top-then-sample:x", (1,), "integer >= 0"),
         ("top-then-sample", (1,), "a function is not told"),
         ("greedy", (), "n: none"),
+        ("joint", (30,), "n: 30; a table over"),
     ],
 )
 def test_a_suite_of_nothing_is_refused(sampler, n, message):
@@ -604,6 +620,7 @@ number = 3
 def run(tmp_path, monkeypatch, capsys):
     """Runs `mdsd check ...` in a folder that holds user_module.py; returns exit status, output and errors."""
     (tmp_path / "user_module.py").write_text(SOURCE)
+    (tmp_path / "exits.py").write_text("raise SystemExit(0)")
     (tmp_path / "fails_to_import.py").write_text("import module_that_is_not_there")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -665,6 +682,9 @@ def test_command_takes_objects_and_names(run):
         (["user_module:Needs"], "Needs() raised TypeError"),
         (["user_module"], "unknown name 'user_module'"),
         (["user_module:"], "allowed are module:attribute"),
+        (["./user_module.py:lossless"], "allowed are module:attribute, the module as Python imports it"),
+        (["user_module.py:lossless"], "'user_module' is not a package"),
+        (["exits:f"], "importing exits raised SystemExit"),
         (["kseq", "--sampler", "greedy", "--n", "2"], "kseq cannot serve greedy drafts"),
         (["kseq", "--sampler", "urn"], "unknown name 'urn'"),
         (["kseq", "--n", "0"], "--n: found '0'"),
