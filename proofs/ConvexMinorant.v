@@ -214,16 +214,12 @@ Definition target_curve x : R := \sum_(i < m | X i.+1 <= x) t i.
 Definition minorant_pick (ws : seq (R * seq R)) (s : seq V) (v : V) : R :=
   \sum_(w <- ws) w.1 * block_pick R (block q e w.2) s v.
 
-(** [ws] is the merging process of the target's curve. *)
-Definition minorant_process (ws : seq (R * seq R)) : Prop :=
-  [/\ forall w, w \in ws -> 0 <= w.1,
-      \sum_(w <- ws) w.1 = 1,
-      forall w, w \in ws -> subseq w.2 points /\ last 0 w.2 = 1
-    & env_process (fun x => x ^+ n.+1) target_curve 0 points 0 ws].
+(** The merging process of the target's curve. *)
+Definition minorant_merges : seq (R * seq R) := power_merges n.+1 target_curve points.
 
 (** The convex-minorant verifier. *)
-Definition convex_minorant ws : n.+1.-tuple V -> V -> R :=
-  select_then_speculate (iid q (n := n.+1)) p (fun s => minorant_pick ws s).
+Definition convex_minorant : n.+1.-tuple V -> V -> R :=
+  select_then_speculate (iid q (n := n.+1)) p (fun s => minorant_pick minorant_merges s).
 
 (* p need not have mass 1: it is the target outside the fixed drafts *)
 Hypotheses (p0 : forall v, 0 <= p v) (dq : is_dist q).
@@ -349,23 +345,41 @@ have [x0 _] := some_token jm.
 by exists (nth x0 e j); rewrite ?mem_nth // cumulativeE ?mem_nth // index_uniq.
 Qed.
 
-(** The process exists, and it selects a draft with law exactly the target. *)
-Theorem convex_minorant_selection : exists2 ws, minorant_process ws &
-  forall v, selected (iid q (n := n.+1)) (fun s => minorant_pick ws s) v = target v.
+Lemma points_facts :
+  [/\ path <%R 0 points, last 0 points = 1, convex_on target_curve 0 points,
+      forall x, x \in points -> x ^+ n.+1 <= target_curve x
+    & target_curve 0 = 0 /\ target_curve 1 = 1].
 Proof.
-have [[c0 cm] r ab ck _] := ct; have [_ q1] := dq.
-have pP : path <%R 0 points by have := @points_path m 0 (leqnn m); rewrite prefix_sum0.
-have lP : last 0 points = 1.
-  by have := points_last m 0; rewrite prefix_sum0 add0n X_last.
-have cP : convex_on target_curve 0 points.
-  have := @points_slopes m 0 (leqnn m); rewrite /convex_on prefix_sum0 => ->.
+have [[c0 cm] r ab ck _] := ct; split.
+- by have := @points_path m 0 (leqnn m); rewrite prefix_sum0.
+- by have := points_last m 0; rewrite prefix_sum0 add0n X_last.
+- have := @points_slopes m 0 (leqnn m); rewrite /convex_on prefix_sum0 => ->.
   exact: ratios_sorted.
-have geP x : x \in points -> x ^+ n.+1 <= target_curve x.
-  by move=> /mapP[j]; rewrite mem_iota add0n => /= jm ->; rewrite target_curveE //; apply: ab.
-have T0 : target_curve 0 = 0 by have := target_curveE (leq0n m); rewrite !prefix_sum0.
-have T1 : target_curve 1 = 1 by have := target_curveE (leqnn m); rewrite X_last cm.
-have [ws [w0 w1 w2 w4 w3]] := optimal_iid_envelope (ltn0Sn n) pP lP cP geP T0 T1.
-exists ws => // v; rewrite /selected /minorant_pick.
+- by move=> x /mapP[j]; rewrite mem_iota add0n => /= jm ->; rewrite target_curveE //; apply: ab.
+- split; first by have := target_curveE (leq0n m); rewrite !prefix_sum0.
+  by have := target_curveE (leqnn m); rewrite X_last cm.
+Qed.
+
+(** Its durations sum to 1 and its vertices are those of the lower convex envelope of
+    T - s x^n while s runs through them. *)
+Theorem minorant_merges_envelope :
+  [/\ forall w, w \in minorant_merges -> 0 <= w.1,
+      \sum_(w <- minorant_merges) w.1 = 1,
+      forall w, w \in minorant_merges -> subseq w.2 points /\ last 0 w.2 = 1
+    & env_process (fun x => x ^+ n.+1) target_curve 0 points 0 minorant_merges].
+Proof.
+have [pP lP cP geP [T0 T1]] := points_facts.
+by have [] := optimal_iid_envelope (ltn0Sn n) pP lP cP geP T0 T1.
+Qed.
+
+(** It selects a draft with law exactly the target. *)
+Theorem convex_minorant_selection v :
+  selected (iid q (n := n.+1)) (fun s => minorant_pick minorant_merges s) v = target v.
+Proof.
+have [_ q1] := dq; have [pP lP cP geP [T0 T1]] := points_facts.
+have [w0 w1 w2 w4 w3] := optimal_iid_envelope (ltn0Sn n) pP lP cP geP T0 T1.
+rewrite -/minorant_merges in w0 w1 w2 w4 w3; set ws := minorant_merges in w0 w1 w2 w4 w3 *.
+rewrite /selected /minorant_pick.
 rewrite (eq_bigr (fun s : n.+1.-tuple V => \sum_(w <- ws) w.1 * (iid q s * block_pick R (block q e w.2) s v))); last first.
   by move=> s _; rewrite mulr_sumr; apply: eq_bigr => w _; rewrite mulrCA.
 rewrite exchange_big /= /target.
@@ -403,10 +417,9 @@ rewrite (nth_map x0) // /target mem_nth // index_uniq //.
 by rewrite (nth_map x0 0).
 Qed.
 
-Lemma minorant_pick_dist ws : minorant_process ws ->
-  forall s : n.+1.-tuple V, is_dist (minorant_pick ws s).
+Lemma minorant_pick_dist (s : n.+1.-tuple V) : is_dist (minorant_pick minorant_merges s).
 Proof.
-move=> [w0 w1 _ _] s; split=> [v|]; rewrite /minorant_pick.
+have [w0 w1 _ _] := minorant_merges_envelope; split=> [v|]; rewrite /minorant_pick.
   by rewrite big_seq sumr_ge0 // => w ww; rewrite mulr_ge0 ?w0 ?block_pick_ge0.
 rewrite exchange_big /= -[RHS]w1; apply: eq_bigr => w _.
 by rewrite -mulr_sumr; case: (block_pick_dist R (block q e w.2) s) => _ ->; rewrite mulr1.
@@ -418,23 +431,21 @@ Proof. by move=> vs; rewrite /minorant_pick big1 // => w _; rewrite block_pick_i
 (** The convex-minorant verifier is lossless and optimal: its acceptance rate is
     1 + P(H) - q(H)^n at the best prefix, which is the minimum over all sets H. *)
 Theorem convex_minorant_optimal : \sum_v p v = 1 ->
-  exists2 ws, minorant_process ws &
-  [/\ lossless (iid q (n := n.+1)) p (convex_minorant ws),
-      acceptance (iid q (n := n.+1)) (convex_minorant ws)
+  [/\ lossless (iid q (n := n.+1)) p convex_minorant,
+      acceptance (iid q (n := n.+1)) convex_minorant
       = 1 + mass p (prefix k) - mass q (prefix k) ^+ n.+1
     & forall H, 1 + mass p (prefix k) - mass q (prefix k) ^+ n.+1
                 <= 1 + mass p H - mass q H ^+ n.+1].
 Proof.
 move=> pe; have dp : is_dist p by [].
-have [ws mp sel] := convex_minorant_selection; exists ws => //.
 have di := @iid_dist R V q n.+1 dq.
-have ds := minorant_pick_dist mp.
-have lk := select_lossless di dp ds.
+have lk := select_lossless di dp minorant_pick_dist.
 have ge : 1 + mass p (prefix k) - mass q (prefix k) ^+ n.+1
-          <= acceptance (iid q (n := n.+1)) (convex_minorant ws).
-  rewrite -target_meets (eq_bigr _ (fun v _ => congr1 (fun x => Num.min x (p v)) (esym (sel v)))).
-  by apply: select_acceptance => // s v; apply: minorant_pick_in.
-have le H : acceptance (iid q (n := n.+1)) (convex_minorant ws) <= 1 + mass p H - mass q H ^+ n.+1.
+          <= acceptance (iid q (n := n.+1)) convex_minorant.
+  rewrite -target_meets.
+  rewrite (eq_bigr _ (fun v _ => congr1 (fun x => Num.min x (p v)) (esym (convex_minorant_selection v)))).
+  by apply: select_acceptance minorant_pick_dist _ => // s v; apply: minorant_pick_in.
+have le H : acceptance (iid q (n := n.+1)) convex_minorant <= 1 + mass p H - mass q H ^+ n.+1.
   by rewrite -qmass_iid; apply: acceptance_bound.
 by split=> // [|H]; [apply/eqP; rewrite eq_le ge le | apply: le_trans ge (le H)].
 Qed.
@@ -458,29 +469,36 @@ split; first by rewrite sort_uniq enum_uniq.
 - by apply: sort_sorted; apply: ratio_le_total.
 Qed.
 
-Lemma best_prefix (e : seq V) (f : {set V} -> R) : exists2 k, (k <= size e)%N &
-  forall j, (j <= size e)%N -> f (prefix e k) <= f (prefix e j).
+Definition best_prefix (e : seq V) (f : {set V} -> R) : nat :=
+  [arg min_(j < (ord0 : 'I_(size e).+1)) f (prefix e j)]%O.
+
+Lemma best_prefixP e (f : {set V} -> R) : (best_prefix e f <= size e)%N /\
+  forall j, (j <= size e)%N -> f (prefix e (best_prefix e f)) <= f (prefix e j).
 Proof.
-have [k _ kmin] := arg_minP (fun j : 'I_(size e).+1 => f (prefix e j)) (i0 := ord0) (P := xpredT) isT.
-exists k; first by rewrite -ltnS ltn_ord.
+rewrite /best_prefix; case: arg_minP => // k _ kmin; split; first by rewrite -ltnS ltn_ord.
 by move=> j jm; have := kmin (inord j) isT; rewrite inordK ?ltnS.
 Qed.
 
+(** The convex-minorant verifier for n+1 i.i.d. drafts, all of it computed from p, q. *)
+Definition iid_best p q n : nat :=
+  best_prefix (ratio_order p q) (fun H => mass p H - mass q H ^+ n.+1).
+Definition iid_verifier p q n : n.+1.-tuple V -> V -> R :=
+  convex_minorant p q (ratio_order p q) (iid_best p q n).
+
 (** For every target p, draft law q (zeros allowed) and number of drafts n >= 1
     there is a lossless verifier for n i.i.d. drafts whose acceptance rate is
-    min over all H of 1 + P(H) - Q(H), Q(H) = q(H)^n: the convex-minorant verifier,
-    run with the merging process [ws] of its target. *)
+    min over all H of 1 + P(H) - Q(H), Q(H) = q(H)^n: the convex-minorant verifier. *)
 Theorem iid_optimal p q n : is_dist p -> is_dist q ->
-  exists k ws, let e := ratio_order p q in let K := convex_minorant p q e ws in
-  [/\ minorant_process n p q e k ws,
-      lossless (iid q (n := n.+1)) p K
-    & acceptance (iid q (n := n.+1)) K = optimal_acceptance (iid q (n := n.+1)) p].
+  lossless (iid q (n := n.+1)) p (iid_verifier p q (n := n)) /\
+  acceptance (iid q (n := n.+1)) (iid_verifier p q (n := n))
+  = optimal_acceptance (iid q (n := n.+1)) p.
 Proof.
 move=> dp dq; have [ue eE se] := ratio_orderP p q; have [p0 p1] := dp.
-have [k km kmin] := best_prefix (ratio_order p q) (fun H => mass p H - mass q H ^+ n.+1).
-have [ws mp [lk ae le]] := convex_minorant_optimal p0 dq ue eE se km kmin p1.
-exists k, ws; split=> //.
-apply: (optimal_acceptance_meet (iid_dist n.+1 dq) dp (H := prefix (ratio_order p q) k) lk).
+have [km kmin] := best_prefixP (ratio_order p q) (fun H => mass p H - mass q H ^+ n.+1).
+have [lk ae le] := convex_minorant_optimal p0 dq ue eE se km kmin p1.
+split=> //.
+apply: (optimal_acceptance_meet (iid_dist n.+1 dq) dp
+  (H := prefix (ratio_order p q) (iid_best p q n)) lk).
 by rewrite qmass_iid ae.
 Qed.
 

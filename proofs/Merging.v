@@ -117,35 +117,62 @@ have h3 : (t1 - t) * slope u a j <= (t1 - t) * slope u j b.
 by apply: (ler_from (ler_add h1 h3)); ring.
 Qed.
 
-Lemma first_tight F r a L : lo <= a -> path <%R a L -> 0 <= r -> convex_on F a L ->
-  exists t, [/\ 0 <= t, t <= r, convex_on (sb F t) a L
-    & t = r \/ exists L', rm (sb F t) a L L'].
+(** The first time t <= r at which an inner vertex of F - t u becomes collinear with
+    its neighbours, and the vertices that are kept. *)
+Fixpoint first_death F r a L : R * option (seq R) :=
+  if L is j :: L' then
+    if L' is b :: s then
+      let: (t, kept) := first_death F r j L' in
+      let D := slope F j b - slope F a j in
+      let Du := slope u j b - slope u a j in
+      if t * Du <= D then (t, omap (cons j) kept) else (D / Du, Some L')
+    else (r, None)
+  else (r, None).
+
+(** The merging process of F, run for the time r: (duration, vertices) in order. *)
+Fixpoint merges m F r a L : seq (R * seq R) :=
+  if m is m'.+1 then
+    let: (t, kept) := first_death F r a L in
+    if kept is Some L' then (t, L) :: merges m' (sb F t) (r - t) a L' else [:: (r, L)]
+  else [:: (r, L)].
+
+Lemma first_death_cons F r a j b s : first_death F r a [:: j, b & s] =
+  let: (t, kept) := first_death F r j (b :: s) in
+  let D := slope F j b - slope F a j in
+  let Du := slope u j b - slope u a j in
+  if t * Du <= D then (t, omap (cons j) kept) else (D / Du, Some (b :: s)).
+Proof. by []. Qed.
+
+Lemma first_deathP F r a L : lo <= a -> path <%R a L -> 0 <= r -> convex_on F a L ->
+  let: (t, kept) := first_death F r a L in
+  [/\ 0 <= t, t <= r, convex_on (sb F t) a L
+    & if kept is Some L' then rm (sb F t) a L L' else t = r].
 Proof.
-move=> la pL r0; elim: L a la pL => [|j [|b s] IH] a la.
-- by exists r; split=> //; left.
-- by exists r; split=> //; left.
-move=> /= /and3P[aj jb ps] /andP[hF hFs].
+move=> la pL r0; elim: L a la pL => [|j [|b s] IH] a la //.
+move=> pL cF; have /and3P[aj jb ps] : [&& a < j, j < b & path <%R b s] := pL.
+have /andP[hF hFs] : (slope F a j <= slope F j b) && convex_on F j (b :: s) := cF.
 have lj := le_trans la (ltW aj).
 have pj : path <%R j (b :: s) by rewrite /= jb.
-have [t1 [t10 t1r c1 tight]] := IH j lj pj hFs.
-pose D := slope F j b - slope F a j; pose Du := slope u j b - slope u a j.
+have := IH j lj pj hFs; rewrite first_death_cons; cbv zeta.
+move: (first_death F r j (b :: s)) => [t1 kept] [t10 t1r c1 tight].
+set D := slope F j b - slope F a j; set Du := slope u j b - slope u a j.
 have D0 : 0 <= D by rewrite subr_ge0.
 have Du0 : 0 <= Du by rewrite subr_ge0 uc.
 have head t : t * Du <= D -> slope (sb F t) a j <= slope (sb F t) j b.
   by move=> h; rewrite !slope_sub; apply: (ler_from h); rewrite /D /Du; ring.
 have [h|h] := leP (t1 * Du) D.
-  exists t1; split=> //; first by apply/andP; split; [apply: head|].
-  by case: tight => [->|[L' rL]]; [left | right; exists (j :: L'); apply: rm_next].
+  split=> //; first by apply/andP; split; [apply: head|].
+  by case: kept tight => [L'|] //= rL; apply: rm_next.
 have Du1 : 0 < Du.
   rewrite lt_neqAle Du0 andbT; apply: contraTneq h => <-.
   by rewrite mulr0 -leNgt.
-pose t := D / Du; have tD : t * Du = D by rewrite divfK // gt_eqF.
+set t := D / Du; have tD : t * Du = D by rewrite divfK // gt_eqF.
 have t0 : 0 <= t by rewrite divr_ge0.
 have tt1 : t <= t1 by rewrite ler_pdivr_mulr // ltW.
-exists t; split=> //; first exact: le_trans tt1 t1r.
+split=> //; first exact: le_trans tt1 t1r.
   apply/andP; split; first by apply: head; rewrite tD.
   exact: convex_le lj pj tt1 c1.
-right; exists (b :: s); apply: rm_here; rewrite !slope_sub; apply/eqP.
+apply: rm_here; rewrite !slope_sub; apply/eqP.
 rewrite -subr_eq0; apply/eqP.
 have -> : slope F a j - t * slope u a j - (slope F j b - t * slope u j b) = t * Du - D.
   by rewrite /D /Du; ring.
@@ -233,22 +260,23 @@ Fixpoint env_process F a L0 s (ws : seq (R * seq R)) : Prop :=
     /\ env_process F a L0 (s + w.1) ws'
   else True.
 
-Theorem merging F0 L0 F s r a L : lo <= a -> path <%R a L -> 0 <= r ->
+Theorem merging m F0 L0 F s r a L : lo <= a -> path <%R a L -> 0 <= r ->
   (forall x, F x = F0 x - s * u x) ->
   (forall x, x \in L0 -> a <= x <= last a L) -> {subset L <= L0} ->
   envelope F a L0 L ->
   (forall x, x \in L -> r * u x <= F x) ->
   F a = r * u a -> F (last a L) = r * u (last a L) ->
-  exists ws : seq (R * seq R),
+  (size L < m)%N -> let ws := merges m F r a L in
    [/\ forall w, w \in ws -> 0 <= w.1,
        \sum_(w <- ws) w.1 = r,
        forall w, w \in ws -> subseq w.2 L /\ last a w.2 = last a L,
        env_process F0 a L0 s ws
      & forall x, interp F a L x = \sum_(w <- ws) w.1 * interp u a w.2 x].
 Proof.
-have [m] := ubnP (size L); elim: m => // m IH in F s r a L *.
-rewrite ltnS => sz la pL r0 FE bnd sub [cF eF] ge Fa Fl.
-have [t [t0 tr ct tight]] := first_tight la pL r0 cF.
+elim: m => // m IH in F s r a L *.
+move=> la pL r0 FE bnd sub [cF eF] ge Fa Fl; rewrite ltnS => sz.
+have := first_deathP la pL r0 cF; rewrite [merges _ _ _ _ _]/=.
+move: (first_death F r a L) => [t kept] [t0 tr ct tight].
 have sbE t' x : sb F t' x = sb F0 (s + t') x by rewrite /sb FE; ring.
 have slE g1 g2 c M : g1 =1 g2 -> slopes g1 c M = slopes g2 c M.
   by move=> e; elim: M c => //= b M IHM c; rewrite /slope !e IHM.
@@ -265,8 +293,8 @@ have env : forall t', s <= t' -> t' <= s + t -> envelope (sb F0 t') a L0 L.
     by rewrite (interp_sub F u (t' - s)) addrK.
   rewrite h3 /sb ler_sub ?eF // ler_wpmul2l ?subr_ge0 //.
   by have /andP[] := bnd x xL0; apply: u_below.
-case: tight => [te|[L' rL]].
-  exists [:: (r, L)]; split=> [w||||x].
+case: kept tight => [L'|] => [rL|te]; last first.
+  split=> [w||||x].
   - by rewrite inE => /eqP ->.
   - by rewrite big_seq1.
   - by move=> w; rewrite inE => /eqP ->.
@@ -277,10 +305,7 @@ case: tight => [te|[L' rL]].
 have sL := rm_subseq rL; have lL := rm_last rL.
 have pL' : path <%R a L'.
   by apply: subseq_path pL => //; apply: lt_trans.
-have [|||||||||||ws [w0 w1 w2 w4 w3]] := IH (sb F t) (s + t) (r - t) a L'.
-- by rewrite -(rm_size rL).
-- by [].
-- exact: pL'.
+have [|||||||||||w0 w1 w2 w4 w3] := IH (sb F t) (s + t) (r - t) a L'; try by [].
 - by rewrite subr_ge0.
 - by move=> x; rewrite sbE.
 - by move=> x /bnd; rewrite lL.
@@ -292,7 +317,8 @@ have [|||||||||||ws [w0 w1 w2 w4 w3]] := IH (sb F t) (s + t) (r - t) a L'.
 - move=> x /(mem_subseq sL) xL; rewrite /sb mulrBl ler_sub //; exact: ge.
 - by rewrite /sb Fa mulrBl.
 - by rewrite lL /sb Fl mulrBl.
-exists ((t, L) :: ws); split=> [w||w||x].
+- by rewrite -(rm_size rL).
+split=> [w||w||x].
 - by rewrite inE => /orP[/eqP -> //|/w0].
 - by rewrite big_cons w1 /= addrC subrK.
 - rewrite inE => /orP[/eqP -> //|/w2[h1 h2]]; split; last by rewrite h2.
@@ -315,12 +341,16 @@ apply: ler_sum => i _; apply: ler_pmul; rewrite ?exprn_ge0 //.
 by apply: ler_expn2r; rewrite ?nnegrE // ltW.
 Qed.
 
-(* T9 with the envelope: the mixture is the (finite) integral over s in [0,1]
-   of the interpolation of x^n on the vertices of the envelope of T - s x^n *)
+(** The process of T - s x^n on the points L, for s from 0 to 1. *)
+Definition power_merges n (T : R -> R) L : seq (R * seq R) :=
+  merges (fun x => x ^+ n) (size L).+1 T 1 0 L.
+
+(** It follows the lower convex envelopes, and T is the sum over it of duration times
+    the interpolation of x^n on the vertices: the integral over s in [0, 1]. *)
 Theorem optimal_iid_envelope n (T : R -> R) L : (0 < n)%N ->
   path <%R 0 L -> last 0 L = 1 -> convex_on T 0 L ->
   (forall x, x \in L -> x ^+ n <= T x) -> T 0 = 0 -> T 1 = 1 ->
-  exists ws : seq (R * seq R),
+  let ws := power_merges n T L in
    [/\ forall w, w \in ws -> 0 <= w.1,
        \sum_(w <- ws) w.1 = 1,
        forall w, w \in ws -> subseq w.2 L /\ last 0 w.2 = 1,
@@ -329,8 +359,8 @@ Theorem optimal_iid_envelope n (T : R -> R) L : (0 < n)%N ->
         = \sum_(w <- ws) w.1 * interp (fun x => x ^+ n) 0 w.2 x].
 Proof.
 move=> n0 pL lL cT ge T0 T1.
-have [|||||||ws [w0 w1 w2 w4 w3]] :=
-  @merging _ 0 (@slope_exp n) T L T 0 1 0 L (lexx 0) pL ler01.
+have [|||||||| w0 w1 w2 w4 w3] :=
+  @merging _ 0 (@slope_exp n) (size L).+1 T L T 0 1 0 L (lexx 0) pL ler01.
 - by move=> x; rewrite mul0r subr0.
 - move=> x xL; rewrite lL.
   have x0 : 0 <= x by move: pL; rewrite (path_sortedE lt_trans) => /andP[/allP/(_ x xL)/ltW].
@@ -345,7 +375,8 @@ have [|||||||ws [w0 w1 w2 w4 w3]] :=
 - by move=> x xL; rewrite mul1r ge.
 - by rewrite T0 expr0n eqn0Ngt n0 mulr0.
 - by rewrite lL T1 expr1n mulr1.
-exists ws; split=> // [w /w2|x xL]; first by rewrite lL.
+- exact: ltnSn.
+split=> // [w /w2|x xL]; first by rewrite lL.
 by rewrite -w3 interp_vertex // inE xL orbT.
 Qed.
 

@@ -157,36 +157,40 @@ move=> p0 t0; rewrite [LHS]big_mkcond; apply: eq_bigr => i _; rewrite /off_top.
 by case it: (i \in top) => //=; rewrite t0 // minxx.
 Qed.
 
-(** The optimal verifier for fixed tokens then n >= 1 i.i.d. draws: select by the
-    merging process of the target and draft outside the fixed tokens.  Its acceptance
-    is the minimum over all H of 1 + P(H) - Q(H). *)
+(** The convex-minorant verifier for fixed tokens then n+1 i.i.d. draws: select among
+    the draws by the merging process of target and draft outside the fixed tokens. *)
+Definition top_best p n : nat :=
+  best_prefix (ratio_order (off_top p) rest) (fun H => mass (off_top p) H - mass rest H ^+ n.+1).
+Definition top_merges p n : seq (R * seq R) :=
+  minorant_merges n (off_top p) rest (ratio_order (off_top p) rest) (top_best p n).
+Definition top_convex_minorant p n : (c + n.+1).-tuple V -> V -> R :=
+  top_verifier p (m := n.+1) (minorant_pick rest (ratio_order (off_top p) rest) (top_merges p n)).
+
+(** It is lossless and its acceptance is the minimum over all H of 1 + P(H) - Q(H). *)
 Theorem top_then_sample_optimal p n : is_dist p ->
-  exists k ws, let e := ratio_order (off_top p) rest in
-  let K := top_verifier p (m := n.+1) (minorant_pick rest e ws) in
-  [/\ minorant_process n (off_top p) rest e k ws,
-      lossless (top_then_sample (m := n.+1)) p K
-    & acceptance (top_then_sample (m := n.+1)) K
-      = optimal_acceptance (top_then_sample (m := n.+1)) p].
+  lossless (top_then_sample (m := n.+1)) p (top_convex_minorant p (n := n)) /\
+  acceptance (top_then_sample (m := n.+1)) (top_convex_minorant p (n := n))
+  = optimal_acceptance (top_then_sample (m := n.+1)) p.
 Proof.
 move=> dp; have [p0 _] := dp; have dr := rest_dist.
 have p0' v : 0 <= off_top p v by rewrite /off_top; case: ifP.
 have [ue eE se] := ratio_orderP (off_top p) rest.
-have [k km kmin] := best_prefix (ratio_order (off_top p) rest)
+have [km kmin] := best_prefixP (ratio_order (off_top p) rest)
   (fun H => mass (off_top p) H - mass rest H ^+ n.+1).
-have [ws mp sel] := convex_minorant_selection p0' dr ue eE se km kmin.
-have ds := minorant_pick_dist mp.
-have pin := @minorant_pick_in R V rest (ratio_order (off_top p) rest) ws.
+have sel := convex_minorant_selection p0' dr ue eE se km kmin.
+have ds := minorant_pick_dist p0' dr ue eE se km kmin.
+have pin := @minorant_pick_in R V rest (ratio_order (off_top p) rest) (top_merges p n).
 have lk := top_lossless dp ds.
-exists k, ws; split=> //.
+split=> //.
 apply: (optimal_acceptance_meet (top_then_sample_dist n.+1) dp
-  (H := top_set :|: prefix (ratio_order (off_top p) rest) k) lk).
+  (H := top_set :|: prefix (ratio_order (off_top p) rest) (top_best p n)) lk).
 rewrite mass_top qmass_top.
 have := top_acceptance_ge dp ds pin; apply: le_trans.
 rewrite sum_off_top //; last by move=> v; apply: selected_top0 pin _ .
-rewrite (eq_bigr (fun v => Num.min (target n (off_top p) rest (ratio_order (off_top p) rest) k v)
+rewrite (eq_bigr (fun v => Num.min (target n (off_top p) rest (ratio_order (off_top p) rest) (top_best p n) v)
                                    (off_top p v))) => [|v _]; last by rewrite selected_top -sel.
 rewrite (target_meets p0' dr ue eE se km kmin) le_eqVlt; apply/orP; left.
-by apply/eqP; ring.
+by apply/eqP; rewrite /top_best; ring.
 Qed.
 
 End TopThenSample.
