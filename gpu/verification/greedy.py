@@ -2,7 +2,7 @@ import torch
 from torch import Tensor
 
 from gpu.samplers import Drafts
-from gpu.verification.residual import accept, add_at, at, normalised, off_leading
+from gpu.verification.residual import accept, add_at, at, normalised, without_leading
 
 
 def greedy(p: Tensor, drafts: Drafts, u: Tensor) -> Tensor:
@@ -12,7 +12,8 @@ def greedy(p: Tensor, drafts: Drafts, u: Tensor) -> Tensor:
     min(1, p(x) / q'(x)); else the token comes from (p - q')_+ normalised, which is p on the leading tokens. Landing on
     one of them is an acceptance too. Drafts that are all leading are a fixed set: the law is p.
     """
-    rest = normalised(drafts.q * off_leading(drafts, p.dtype), torch.zeros_like(p))
+    rest = without_leading(drafts.q, drafts)
+    rest = normalised(rest, rest)
     random = drafts.count > drafts.leading
     x = drafts.tokens.gather(-1, (drafts.count - 1).clamp(min=0)[:, None]).squeeze(-1)
     accepted = torch.where(random, accept(at(p, x), at(rest, x)), 0.0)

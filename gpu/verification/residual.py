@@ -40,13 +40,13 @@ def without(values: Tensor, token: Tensor) -> Tensor:
     return values.scatter(-1, token[:, None], 0.0)
 
 
-def off_leading(drafts: Drafts, dtype: torch.dtype) -> Tensor:
-    """(M, V), 0 at the leading drafts and 1 elsewhere."""
+def without_leading(values: Tensor, drafts: Drafts) -> Tensor:
+    """values (M, V) with 0 at the leading drafts."""
     n = drafts.tokens.shape[1]
     is_leading = torch.arange(n, device=drafts.tokens.device) < drafts.leading[:, None]
-    # amin: a padding entry (token 0) must not undo the zero of a leading token 0
-    ones = torch.ones_like(drafts.q, dtype=dtype)
-    return ones.scatter_reduce_(-1, drafts.tokens, (~is_leading).to(dtype), "amin")
+    kept = values.gather(-1, drafts.tokens).masked_fill_(is_leading, 0)
+    # entries >= 0, so the smaller of two writes is the 0: a padding entry (token 0) cannot undo a leading token 0
+    return values.scatter_reduce(-1, drafts.tokens, kept, "amin")
 
 
 def normalised(rest: Tensor, otherwise: Tensor) -> Tensor:
