@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gpu import bundled, decode_batch, load_target
+from gpu import decode_batch, load_target
 from gpu.decoding import Method
 from gpu.drafters.early_exit import EarlyExit
 
@@ -61,7 +61,3 @@ def assert_equal_up_to_ties(model, prompt, ours, theirs):
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([prompt + theirs[:parting]])).logits[0, -1]
     assert (logits[ours[parting]] - logits[theirs[parting]]).abs() < 1e-4
-
-
-def test_the_bundled_model_is_there_or_this_is_skipped():
-    assert bundled.NAME
