@@ -33,8 +33,8 @@ def test_no_sort(benchmark, model, sampler):
     benchmark.extra_info["times np.divide(p, p + q)"] = seconds["ours"] / seconds["floor"]
     benchmark(optimal_acceptance, p, draft)
     print(
-        f"\n{model} {sampler}: {seconds['ours'] * 1e3:.3f} ms, {seconds['reference'] / seconds['ours']:.1f}x faster than "
-        f"NumPy, {seconds['ours'] / seconds['floor']:.1f}x one division pass, "
+        f"\n{model} {sampler}: {seconds['ours'] * 1e3:.3f} ms, "
+        f"{seconds['reference'] / seconds['ours']:.1f}x faster than NumPy, {seconds['ours'] / seconds['floor']:.1f}x one division pass, "
         f"{16 * p.size / seconds['ours'] / 1e9:.1f} GB/s of p and q"
     )
     assert seconds["ours"] * 15 <= seconds["reference"]
