@@ -13,6 +13,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from rich.progress import Progress
 from safetensors import SafetensorError, safe_open
@@ -22,7 +23,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from gpu.attention import Reader
 from gpu.models import LoadedModel
-from gpu.training_prompts import Prompt
+from gpu.training_prompts import Prompt, held_out_prompts, training_prompts
+
+CHUNK_PROMPTS = 128
+NEW_TOKENS = 112
+HELD_OUT_TOKENS = 64
 
 
 @dataclass(frozen=True)
@@ -81,14 +86,33 @@ def sample(
     generator = torch.Generator(target.model.device).manual_seed(seed)
     texts: list[tuple[list[int], Tensor, int]] = []
     task = progress and progress.add_task("sampling from the target", total=len(prompts) * new_tokens)
-    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))  # like lengths together: little padding
-    for first in range(0, len(order), batch):
-        chosen = [prompts[i] for i in order[first : first + batch]]
+    for first in range(0, len(prompts), batch):
+        chosen = prompts[first : first + batch]
+        rows: dict[int, tuple[list[int], Tensor, int]] = {}
         for step, finished in enumerate(_continue(target, chosen, new_tokens, generator)):
-            texts += finished
+            rows |= finished
             if progress:
                 progress.update(task, completed=(first * new_tokens) + len(chosen) * min(step + 1, new_tokens))
+        texts += [rows[row] for row in range(len(chosen))]
     return _corpus(texts)
+
+
+def self_sampled(target: LoadedModel, index: int, seed: int, progress: Progress | None = None) -> Corpus:
+    """The index-th piece of the target's own text: CHUNK_PROMPTS training prompts continued by NEW_TOKENS each."""
+    prompts = training_prompts((index + 1) * CHUNK_PROMPTS, seed)[-CHUNK_PROMPTS:]
+    encoded = [encode(prompt, target.tokenizer) for prompt in prompts]
+    return sample(target, encoded, NEW_TOKENS, hash_seed(seed, index), CHUNK_PROMPTS, progress)
+
+
+def held_out(target: LoadedModel, seed: int, progress: Progress | None = None) -> Corpus:
+    """Continuations of the held-out prompts, HELD_OUT_TOKENS each, in the order of the kinds."""
+    encoded = [encode(prompt, target.tokenizer) for prompt in held_out_prompts()]
+    return sample(target, encoded, HELD_OUT_TOKENS, hash_seed(seed, -1), len(encoded), progress)
+
+
+def hash_seed(*parts: int) -> int:
+    """One seed for each use of a user's seed."""
+    return int(np.random.SeedSequence([part % (1 << 32) for part in parts]).generate_state(1)[0])
 
 
 def read(target: LoadedModel, files: list[Path], length: int, limit: int, progress: Progress | None) -> Corpus:
@@ -121,10 +145,10 @@ def last_hidden(model: PreTrainedModel, tokens: Tensor) -> Tensor:
 
 
 def _continue(target: LoadedModel, prompts: list[list[int]], new_tokens: int, generator: torch.Generator):  # noqa: ANN202
-    """Yield, step after step, the texts (tokens, features, start) that the step finished."""
+    """Yield, step after step, the texts that the step finished: row -> (tokens, features, start)."""
     device, eos = target.model.device, target.tokenizer.eos_token_id
     reader = Reader(target.model, len(prompts))
-    prefix = reader.read_texts([prompt[:-1] for prompt in prompts], hidden=True)
+    prefix = _read_prefixes(reader, [prompt[:-1] for prompt in prompts])
     tokens = torch.tensor([[prompt[-1]] for prompt in prompts], device=device)
     written, features = [tokens], []
     unfinished = set(range(len(prompts)))
@@ -134,7 +158,7 @@ def _continue(target: LoadedModel, prompts: list[list[int]], new_tokens: int, ge
         new = [column[row].item() for column in written[: len(features)]]
         seen = torch.stack([column[row] for column in features])
         if before:
-            seen = torch.cat([prefix.hidden[row, : len(before)], seen])
+            seen = torch.cat([prefix[row, : len(before)], seen])
         return before + new, seen, len(before)
 
     for step in range(new_tokens):
@@ -142,15 +166,33 @@ def _continue(target: LoadedModel, prompts: list[list[int]], new_tokens: int, ge
         visible = torch.ones((len(prompts), 1, step + 1), dtype=torch.bool, device=device)
         output = reader.read(tokens, depth, visible, hidden=True)
         features.append(output.hidden[:, 0])
-        probabilities = torch.softmax(output.logits[:, 0].float(), -1)
-        tokens = torch.multinomial(probabilities, 1, generator=generator)
+        tokens = _draw(output.logits[:, 0], generator)
         written.append(tokens)
         ended = [row for row in unfinished if tokens[row] == eos and step > 0]
         unfinished -= set(ended)
-        yield [text(row) for row in ended]
+        yield {row: text(row) for row in ended}
         if not unfinished:
             return
-    yield [text(row) for row in sorted(unfinished)]
+    yield {row: text(row) for row in unfinished}
+
+
+def _read_prefixes(reader: Reader, texts: list[list[int]]) -> Tensor:
+    """Prefill; features (B, longest, d)."""
+    width = max(1, max(map(len, texts)))
+    tokens = torch.tensor([[*text, *[0] * (width - len(text))] for text in texts], device=reader.model.device)
+    depths = torch.arange(width, device=tokens.device).expand(len(texts), width)
+    causal = torch.ones((width, width), dtype=torch.bool, device=tokens.device).tril().expand(len(texts), -1, -1)
+    last = torch.tensor([width - 1], device=tokens.device)
+    hidden = reader.read(tokens, depths, causal, keep=last, hidden=True).hidden
+    reader.keep_columns([list(range(len(text))) for text in texts])
+    return hidden
+
+
+def _draw(logits: Tensor, generator: torch.Generator) -> Tensor:
+    """One token (B, 1) per row of logits (B, V), by inversion: one uniform number a row, not one a token."""
+    cumulative = torch.softmax(logits.float(), -1).double().cumsum(-1)
+    uniform = torch.rand((len(logits), 1), generator=generator, dtype=torch.float64, device=logits.device)
+    return torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).clamp(max=logits.shape[-1] - 1)
 
 
 def _corpus(texts: list[tuple[list[int], Tensor, int]]) -> Corpus:
