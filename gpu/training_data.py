@@ -10,6 +10,7 @@ then features @ head.T, for the target and for a drafter that predicts features 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -144,7 +145,9 @@ def last_hidden(model: PreTrainedModel, tokens: Tensor) -> Tensor:
     return model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
 
 
-def _continue(target: LoadedModel, prompts: list[list[int]], new_tokens: int, generator: torch.Generator):  # noqa: ANN202
+def _continue(
+    target: LoadedModel, prompts: list[list[int]], new_tokens: int, generator: torch.Generator
+) -> Iterator[dict]:
     """Yield, step after step, the texts that the step finished: row -> (tokens, features, start)."""
     device, eos = target.model.device, target.tokenizer.eos_token_id
     reader = Reader(target.model, len(prompts))
@@ -202,3 +205,18 @@ def _corpus(texts: list[tuple[list[int], Tensor, int]]) -> Corpus:
         lengths=torch.tensor([len(tokens) for tokens, _, _ in texts]),
         starts=torch.tensor([start for _, _, start in texts]),
     )
+
+
+def select(corpus: Corpus, texts: list[int]) -> Corpus:
+    """Some of the texts."""
+    split = corpus.split()
+    return Corpus(
+        tokens=torch.cat([split[i][0] for i in texts]),
+        features=torch.cat([split[i][1] for i in texts]),
+        lengths=corpus.lengths[texts],
+        starts=corpus.starts[texts],
+    )
+
+
+def join(parts: list[Corpus]) -> Corpus:
+    return Corpus(*(torch.cat([getattr(part, name) for part in parts]) for name in Corpus.__dataclass_fields__))

@@ -1,4 +1,4 @@
-"""EAGLE-style drafter: one transformer layer that reads the target's last hidden state beside the next token's embedding.
+"""EAGLE-style drafter: one transformer layer that reads the target's last hidden state beside a token's embedding.
 
 For token x_i of the text, with f_{i-1} the target's hidden state before it (after the final norm, *feature* for short),
 
