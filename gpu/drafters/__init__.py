@@ -10,7 +10,13 @@ if TYPE_CHECKING:
     from gpu.models import LoadedModel
 
 KINDS = {
+    "bundled": "gpu.drafters.bundled:from_spec",
+    "eagle": "gpu.drafters.eagle:from_spec",
     "early-exit": "gpu.drafters.early_exit:from_spec",
+    "layers": "gpu.drafters.lens:from_spec",
+    "lens": "gpu.drafters.lens:from_spec",
+    "mixture": "gpu.drafters.mixture:from_spec",
+    "ngram": "gpu.drafters.ngram:from_spec",
 }
 """kind -> "module:function", a function (target, argument, pad_vocab) -> Drafter for the spec "kind:argument"."""
 

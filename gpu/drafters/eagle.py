@@ -303,7 +303,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 def packed(head: EagleHead) -> tuple[dict[str, Tensor], dict[str, str]]:
     """What `load` reads back: tensors (float16) and metadata of one safetensors file."""
     tensors = {name: tensor.detach().half().contiguous() for name, tensor in head.state_dict().items()}
-    return tensors, {"kind": "eagle", "config": json.dumps(asdict(head.config))}
+    return tensors, {"config": json.dumps(asdict(head.config))}  # one key: safetensors writes several in any order
 
 
 def from_spec(target: LoadedModel, argument: str, pad_vocab: bool = False) -> Eagle:

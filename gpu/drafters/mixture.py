@@ -62,7 +62,7 @@ class _Session(Session):
 
 
 def from_spec(target: LoadedModel, argument: str, pad_vocab: bool = False) -> Mixture:
-    """Drafter "mixture:WEIGHT*SPEC+WEIGHT*SPEC...", optionally "...^CONFIDENCE": mixture:0.9*bundled+0.1*ngram:4^0.5."""
+    """Drafter "mixture:WEIGHT*SPEC+WEIGHT*SPEC...", also "...^CONFIDENCE": mixture:0.9*lens:FILE+0.1*ngram^0.5."""
     from gpu.drafters import make
 
     parts, _, confidence = argument.partition("^")
