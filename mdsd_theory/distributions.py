@@ -80,11 +80,12 @@ def distribution(x: ArrayLike, name: str, vocab_size: int | None = None) -> NDAr
             f"{name}: {x.size} entries where its partner has {vocab_size}; both must be over one vocabulary "
             "(pad the shorter with zeros if they differ only in padding)"
         )
-    total = x.sum()
     if x.dtype == object:
+        total = x.sum()
         if min(x) < 0 or total != 1:
             raise ValueError(f"{name}: exact entries must be >= 0 and sum to 1; found minimum {min(x)}, sum {total}")
         return x
+    total = x.sum()
     if not x.min() >= 0.0 or not np.isfinite(total):
         i = int(np.flatnonzero(~(x >= 0.0) | np.isinf(x))[0])
         raise ValueError(f"{name}: entry {i} is {x[i]}; every entry must be a finite number >= 0")

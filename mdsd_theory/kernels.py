@@ -158,19 +158,20 @@ def iid_minimum(p, q, p_scale, q_scale, skip, m, ids, p_sums, q_sums, subset):
     best, best_p, best_x = 0.0, 0.0, 0.0
     best_bucket, best_count = BUCKETS + 1, 0
     edge_p, edge_x = np.zeros(BUCKETS + 2), np.zeros(BUCKETS + 2)
-    bounds = np.empty(BUCKETS + 1)
-    before = 0.0
+    power = np.zeros(BUCKETS + 2)
     for k in range(BUCKETS, -1, -1):
         edge_p[k] = edge_p[k + 1] + p_sums[k]
         edge_x[k] = edge_x[k + 1] + q_sums[k]
-        after = min(edge_x[k], 1.0) ** m
-        if edge_p[k] - after < best:
-            best, best_p, best_x, best_bucket = edge_p[k] - after, edge_p[k], edge_x[k], k
-        bounds[k] = bucket_bound(k, edge_x[k + 1], edge_x[k], edge_p[k + 1], edge_p[k], before, after)
-        before = after
+        power[k] = min(edge_x[k], 1.0) ** m
+        if edge_p[k] - power[k] < best:
+            best, best_p, best_x, best_bucket = edge_p[k] - power[k], edge_p[k], edge_x[k], k
     order = np.empty(0, np.int64)
     for k in range(BUCKETS, -1, -1):
-        if bounds[k] >= best - _SLACK:
+        # The cheap bound first: inside the bucket P is at least what it was and Q at most what it becomes.
+        if edge_p[k + 1] - power[k] >= best - _SLACK:
+            continue
+        bound = bucket_bound(k, edge_x[k + 1], edge_x[k], edge_p[k + 1], edge_p[k], power[k + 1], power[k])
+        if bound >= best - _SLACK:
             continue
         tokens = by_ratio(p, q, bucket_tokens(ids, k))
         x, mass = edge_x[k + 1], edge_p[k + 1]
