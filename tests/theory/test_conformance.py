@@ -10,7 +10,7 @@ import pytest
 from mdsd_theory import cli, commands, conformance, drafts, verifiers
 from mdsd_theory.conformance import counting
 
-# Every suite below raises a false alarm with probability below conformance.FALSE_ALARM = 1e-9; there are fewer than 200.
+# Every suite below raises a false alarm with probability below conformance.FALSE_ALARM = 1e-9; there are under 200.
 # Coarser than the default, to be quick: an error of a mass of 0.12 instead of 0.03 is surely found. `-m slow` is
 # finer on our verifiers.
 COARSE, FINE = 0.12, 0.08
