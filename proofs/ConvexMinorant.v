@@ -469,15 +469,29 @@ split; first by rewrite sort_uniq enum_uniq.
 - by apply: sort_sorted; apply: ratio_le_total.
 Qed.
 
+(** The first prefix that minimises [f]. *)
+Definition first_min (m : nat) (g : nat -> R) : nat :=
+  find (fun j => all (fun l => g j <= g l) (iota 0 m.+1)) (iota 0 m.+1).
 Definition best_prefix (e : seq V) (f : {set V} -> R) : nat :=
-  [arg min_(j < (ord0 : 'I_(size e).+1)) f (prefix e j)]%O.
+  first_min (size e) (fun j => f (prefix e j)).
+
+Lemma first_minP m (g : nat -> R) :
+  (first_min m g <= m)%N /\ forall j, (j <= m)%N -> g (first_min m g) <= g j.
+Proof.
+pose a j := all (fun l => g j <= g l) (iota 0 m.+1).
+have [k _ kmin] := arg_minP (fun j : 'I_m.+1 => g j) (i0 := ord0) (P := xpredT) isT.
+have ha : has a (iota 0 m.+1).
+  apply/hasP; exists (val k); first by rewrite mem_iota ltn_ord.
+  apply/allP => l; rewrite mem_iota /= add0n => lm.
+  by have := kmin (Ordinal lm) isT.
+have lt : (find a (iota 0 m.+1) < m.+1)%N by move: ha; rewrite has_find size_iota.
+have := nth_find 0%N ha; rewrite nth_iota // add0n => /allP h.
+by split=> // j jm; apply: h; rewrite mem_iota.
+Qed.
 
 Lemma best_prefixP e (f : {set V} -> R) : (best_prefix e f <= size e)%N /\
   forall j, (j <= size e)%N -> f (prefix e (best_prefix e f)) <= f (prefix e j).
-Proof.
-rewrite /best_prefix; case: arg_minP => // k _ kmin; split; first by rewrite -ltnS ltn_ord.
-by move=> j jm; have := kmin (inord j) isT; rewrite inordK ?ltnS.
-Qed.
+Proof. exact: first_minP. Qed.
 
 (** The convex-minorant verifier for n+1 i.i.d. drafts, all of it computed from p, q. *)
 Definition iid_best p q n : nat :=

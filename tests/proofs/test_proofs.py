@@ -132,7 +132,7 @@ def evaluate(terms, folder):
     lines = [
         "From Coq Require Import ZArith QArith Qcanon.",
         "From mathcomp Require Import all_ssreflect all_algebra.",
-        "From MDSD Require Import Rationals Exact.",
+        "From MDSD Require Import Rationals Exact ExactMinorant.",
         "Set Printing Depth 1000000. Open Scope Z_scope.",
         *(f"Eval vm_compute in printed {term}." for term in terms),
     ]
@@ -167,6 +167,7 @@ def kernel_cases(p, q, draft):
     yield "naive", f"(fun _ => {p})"
     if draft.name == "with-replacement":
         yield "rrs", f"(exact_rrs_iid {v} {p} {q})"
+        yield "convex-minorant", f"(exact_convex_minorant {v} {draft.n - 1} {p} {q})"
     if draft.name == "without-replacement":
         yield "rrs", f"(exact_rrs_wor {v} {p} {q})"
     if draft.name == "top-then-sample" and draft.sampled == 1:
