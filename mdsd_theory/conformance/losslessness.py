@@ -12,6 +12,7 @@ from mdsd_theory.acceptance import optimal_acceptance, target
 from mdsd_theory.conformance.counting import difference_surprise, excess_surprise, sample_size, surprise
 from mdsd_theory.conformance.subject import Fault, Subject, instance
 from mdsd_theory.drafts.base import Draft, check_count
+from mdsd_theory.subsets import ratio_order
 from mdsd_theory.verifiers.base import Verifier
 
 # Probability that a lossless verifier fails `check`, or a whole `suite`.
@@ -24,6 +25,7 @@ TOLERANCE = 1e-9
 # Draft tuples are enumerated up to this many, (tuple, token) pairs counted up to this many.
 _TUPLES = 100_000
 _PAIRS = 1_000_000
+_PREFIXES = 63
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,8 @@ def check(
     Without it, and for `verify` beside it, the verifier is called on sampled drafts and every token is counted. The
     counts of a lossless verifier are Binomial(calls, p(token)), so exact two-sided tests whose levels add up to
     `false_alarm` decide; tokens of p = 0 must never come. The number of calls is the smallest at which a token's mass
-    off by `resolution` is found with probability `power`. The same calls are tested further: acceptance above alpha*;
+    off by `resolution` is found with probability `power`; that of the tokens below some p/q as well, which is where a
+    large vocabulary shows it. The same calls are tested further: acceptance above alpha*;
     where p is the law of the first draft, the emitted token against it (whichever of the two it is that equals a token
     when they differ is a fair coin: this sees errors far below `resolution` in a verifier that mostly accepts); beside
     a `kernel`, every pair of drafts and token against it (up to a million pairs).
@@ -122,7 +125,8 @@ def check(
     optimal = float(optimal_acceptance(p, draft).rate)
     table = _table(draft)
     if calls is None:
-        calls = sample_size(p, resolution, level_per_token(false_alarm, p.size), power)
+        masses = np.append(p, _prefixes(p, draft.q)[1])
+        calls = sample_size(masses, resolution, level_per_token(false_alarm, p.size), power)
     rng = np.random.default_rng(seed)
     draws = draft.sample(rng, calls)
     rows = _rows(draft, table, draws, false_alarm / 4)
@@ -141,7 +145,7 @@ def check(
     except Fault as fault:
         return Verdict(False, str(fault), False, 0, None, np.nan, np.nan, np.nan, optimal)
     first = draws[:, 0] if table is not None and np.abs(table.first - p).max() < 1e-12 else None
-    counted = _count(emitted, draws, p, optimal, first, level_per_token(false_alarm, p.size))
+    counted = _count(emitted, draws, p, draft.q, optimal, first, level_per_token(false_alarm, p.size))
     if verdict is None or not counted.lossless:
         return counted
     reason = "" if laws is None else _against_kernel(emitted, rows, table, laws, false_alarm / 4)
@@ -149,10 +153,10 @@ def check(
 
 
 def level_per_token(false_alarm: float, vocab_size: int) -> float:
-    """The level of one test of a token: half of it all, over V counts, V differences and the acceptance. A quarter each
-    is for the sampler against its table and for `verify` against `kernel`.
+    """The level of one test of tokens: half of it all, over V counts, V differences, up to V - 1 prefixes and the
+    acceptance. A quarter each is for the sampler against its table and for `verify` against `kernel`.
     """
-    return false_alarm / 2 / (2 * vocab_size + 1)
+    return false_alarm / 2 / (3 * vocab_size)
 
 
 def _table(draft: Draft) -> _Table | None:
@@ -229,6 +233,7 @@ def _count(
     emitted: NDArray[np.int64],
     draws: NDArray[np.int64],
     p: NDArray[np.float64],
+    q: NDArray[np.float64],
     optimal: float,
     first: NDArray[np.int64] | None,
     level: float,
@@ -239,18 +244,40 @@ def _count(
     among = int((draws == emitted[:, None]).any(axis=1).sum())
     p_values = surprise(counts, calls, p)
     token = int(np.lexsort((-np.abs(counts / calls - p), p_values))[0])
-    expected, found = float(p[token]), counts[token] / calls
+    expected, found = float(p[token]), float(counts[token] / calls)
+    prefixes, masses = _prefixes(p, q)
+    below = np.array([counts[prefix].sum() for prefix in prefixes], dtype=np.int64)
+    prefix_p_values = surprise(below, calls, masses)
     reason = ""
     if p_values[token] < level:
         reason = (
             f"token {token} came with frequency {found:.6g} where p has {expected:.6g} (off by {found - expected:+.3g} "
             f"in {calls:,} calls, {_p_value(p_values[token])})"
         )
+    elif prefix_p_values.min(initial=1.0) < level:
+        k = int(prefix_p_values.argmin())
+        reason = (
+            f"the {prefixes[k].size:,} tokens of smallest p/q came with frequency {below[k] / calls:.6g} where p has "
+            f"{masses[k]:.6g} (off by {below[k] / calls - masses[k]:+.3g} in {calls:,} calls, "
+            f"{_p_value(prefix_p_values[k])})"
+        )
     elif excess_surprise(among, calls, optimal) < level:
         reason = f"a draft came with frequency {among / calls:.6g}, more than any lossless verifier's {optimal:.6g}"
     elif first is not None:
         reason = _against_first_draft(emitted, first, p.size, level)
     return Verdict(not reason, reason, False, calls, token, expected, found, among / calls, optimal)
+
+
+def _prefixes(p: NDArray[np.float64], q: NDArray[np.float64]) -> tuple[list[NDArray[np.int64]], NDArray[np.float64]]:
+    """Sets of the tokens of smallest p/q, and their masses under p: what a wrong acceptance or residual takes mass from
+    or gives it to, when it is spread over more tokens than could be seen one by one. At most 63, of even steps in mass.
+    """
+    order = ratio_order(p, q)
+    masses = np.cumsum(p[order])
+    ends = np.arange(order.size - 1)
+    if ends.size > _PREFIXES:
+        ends = np.unique(np.searchsorted(masses[:-1], np.arange(1, _PREFIXES + 1) / (_PREFIXES + 1)).clip(0, ends[-1]))
+    return [order[: end + 1] for end in ends], masses[ends]
 
 
 def _against_first_draft(emitted: NDArray, first: NDArray, vocab_size: int, level: float) -> str:
