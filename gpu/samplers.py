@@ -130,11 +130,16 @@ class Sampler:
         return SAMPLERS[self.name](q, n, u, self.top)
 
     def theory(self, q, n: int):  # noqa: ANN001, ANN201
-        """The same draft as `mdsd_theory` object, for pairing checks, bounds and verifiers that run on the host."""
+        """The same draft as `mdsd_theory` object, for pairing checks, bounds and verifiers that run on the host.
+
+        n is the number of drafts asked for, or drawn where q had too few tokens for that.
+        """
         from mdsd_theory import drafts
 
         if self.name == "top-then-sample":
             return drafts.TopThenSample(q, n, top=min(self.top, n))
         if self.name == "deterministic":
             return drafts.TopThenSample(q, n, top=n)
+        if self.name == "spechub" and n == 1 and (q > 0).sum() == 1:
+            return drafts.SpecHub(q)  # which then proposes that one token
         return drafts.make(self.name, q, n=n)

@@ -16,6 +16,14 @@ from tests.gpu.strategies import pair, row
 # the residual's mass; the law weighs it by the chance of getting there, which is of that mass's order.
 BOUND = {torch.float64: 1e-9, torch.float32: 1e-4}
 
+HOST = [
+    ("canonical", Sampler("with-replacement")),
+    ("transport", Sampler("without-replacement")),
+    ("transport", Sampler("top-then-sample", 1)),
+    ("transport", Sampler("deterministic")),
+    ("transport", Sampler("spechub")),
+]
+
 PAIRS = [
     ("naive", Sampler("with-replacement")),
     ("naive", Sampler("without-replacement")),
@@ -54,6 +62,23 @@ def test_law_is_the_theorys_kernel(verifier, sampler, dtype, pq, n, seed):
     theirs = theory.kernel(p, draft, drafts.tokens[0, : drafts.count[0]].numpy())
     assert np.abs(ours - theirs).max() < BOUND[dtype]
     assert all(torch.equal(a, b) for a, b in zip(before, (*drafts, row(p, dtype)), strict=True))
+
+
+@pytest.mark.parametrize(("verifier", "sampler"), HOST, ids=[f"{v}-{s.name}" for v, s in HOST])
+def test_verifiers_without_a_torch_form_are_asked_on_the_host(verifier, sampler):
+    """Rows with all, fewer and no drafts, p and q in float32."""
+    rng = np.random.default_rng(2)
+    p, q = (torch.from_numpy(rng.dirichlet(np.ones(4), 3)).float() for _ in range(2))
+    q[1, 1:] = 0
+    q[1, 0] = 1
+    drafts = sampler(q, 2, torch.rand(3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(3)))
+    drafts = drafts._replace(count=drafts.count * torch.tensor([1, 1, 0]))
+    ours = verification.make(verifier, sampler, tree_of(2))(p, drafts, torch.rand(3)).double().numpy()
+    for k in range(2):
+        a, b = (x[k].double().numpy() / x[k].double().sum().item() for x in (p, q))
+        draft, tokens = sampler.theory(b, 2), drafts.tokens[k, : drafts.count[k]].numpy()
+        assert np.abs(ours[k] - verifiers.make(verifier).kernel(a, draft, tokens)).max() < 1e-6
+    assert np.abs(ours[2] - p[2].double().numpy()).max() < 1e-6
 
 
 @pytest.mark.parametrize(("verifier", "sampler"), PAIRS, ids=NAMES)
