@@ -55,7 +55,7 @@ class TopThenSample(Draft):
         if self.top_tokens.size == 0:
             return self.q.sum()
         rest = self.q.copy()
-        rest[self.top_tokens] = 0
+        rest[self.top_tokens] = 0 * self.q[0]
         return rest.sum()
 
     @property
@@ -73,7 +73,7 @@ class TopThenSample(Draft):
         if self.top_tokens.size == 0:
             return self.q
         rest = self.q.copy()
-        rest[self.top_tokens] = 0
+        rest[self.top_tokens] = 0 * self.q[0]
         return rest / self.rest_mass if self.rest_mass > 0 else rest
 
     @cached_property
@@ -91,7 +91,7 @@ class TopThenSample(Draft):
         mask = self._mask(subset)
         if not mask[self.top_tokens].all():
             return 0 * self.rest_mass
-        return _capped(self.rest[mask].sum()) ** self.sampled
+        return _capped(self.rest[mask].sum(initial=0 * self.rest_mass)) ** self.sampled
 
     def prefix_masses(self, order: ArrayLike) -> NDArray:
         order = np.asarray(order, dtype=np.int64)
