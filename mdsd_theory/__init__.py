@@ -4,7 +4,7 @@ The inner loops are compiled by Numba on first use and cached on disk: the first
     seconds.
 """
 
-from mdsd_theory import conformance, drafts, verifiers
+from mdsd_theory import conformance, drafts, transport, verifiers
 from mdsd_theory.acceptance import Certificate, OptimalAcceptance, certificate, optimal_acceptance
 from mdsd_theory.batch import BatchAcceptance, optimal_acceptance_batch
 from mdsd_theory.distributions import probabilities
@@ -22,5 +22,6 @@ __all__ = [
     "optimal_acceptance",
     "optimal_acceptance_batch",
     "probabilities",
+    "transport",
     "verifiers",
 ]

@@ -129,9 +129,15 @@ def _iid_rows(p, q, p_scale, q_scale, n, top, rate, subset, target_mass, draft_m
         else:
             ids = np.empty(q.shape[1], np.uint16)
             sums = np.empty((2, BUCKETS + 1))
-            target_mass[row], mass, _ = iid_minimum(
-                p[row], q[row], p_scale[row], 1.0 / rest, certain, n - top, ids, sums[0], sums[1], subset[row]
-            )
+            if rest > 1e-300:
+                target_mass[row], mass, _ = iid_minimum(
+                    p[row], q[row], p_scale[row], 1.0 / rest, certain, n - top, ids, sums[0], sums[1], subset[row]
+                )
+            else:  # 1 / rest may overflow
+                scaled = np.minimum(q[row] / rest, 1.0)
+                target_mass[row], mass, _ = iid_minimum(
+                    p[row], scaled, p_scale[row], 1.0, certain, n - top, ids, sums[0], sums[1], subset[row]
+                )
             target_mass[row] += p_top
             draft_mass[row] = mass ** (n - top)
         rate[row] = min(max(1.0 + target_mass[row] - draft_mass[row], 0.0), 1.0)

@@ -13,6 +13,8 @@ from numba import njit
 BUCKETS = 1024
 _BLOCK = 512
 _TINY = 5e-324
+# p/q times this never overflows. What it flushes to 0 is p below 1e-290, whose place in the order costs nothing.
+RATIO_SCALE = 2.0**-60
 # A bucket whose lower bound is above the best edge by less than this cannot change the answer at float64's resolution.
 _SLACK = 2e-15
 
@@ -57,8 +59,8 @@ def fill_buckets(p, q, p_scale, q_scale, skip, ids, p_sums, q_sums):
     for i in range(p.size):
         a = np.float64(p[i]) * p_scale
         b = np.float64(q[i]) * q_scale
-        # The addend only matters for p = q = 0, which lands at z = 0 with the tokens of q = 0: no minimiser needs them.
-        ids[i] = np.uint16(np.int32(b / (a + b + _TINY) * BUCKETS))
+        # The bound only matters for p = q = 0, which lands at z = 0 with the tokens of q = 0: no minimiser needs them.
+        ids[i] = np.uint16(np.int32(b / max(a + b, _TINY) * BUCKETS))
     for i in skip:
         ids[i] = BUCKETS + 1
     for i in range(p.size):
@@ -77,7 +79,7 @@ def bucket_ratios(k):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def bucket_bound(k, x0, x1, p0, p1, q0, q1):
+def bucket_bound(k, width, p0, p1, q0, q1):
     """A lower bound of P(H) - Q(H) over prefixes that end inside bucket k.
 
     P is convex along the order with slopes between the ratios at the bucket's ends, so it lies above both end tangents;
@@ -85,20 +87,19 @@ def bucket_bound(k, x0, x1, p0, p1, q0, q1):
     end (the edges themselves, known exactly) or where the tangents cross.
 
     Args:
-        x0, x1: q(H) at the two edges; p0, p1: P(H); q0, q1: Q(H).
+        width: q of the bucket (not a difference of edges: Q may rise over masses of 1e-300).
+        p0, p1: P(H) at the two edges; q0, q1: Q(H).
     """
-    width = x1 - x0
     if width <= 0.0:
         return np.inf
     low, high = bucket_ratios(k)
-    rise = (q1 - q0) / width
     if high <= low:
         return np.inf
     if high == np.inf:
         cross = width  # no upper slope: only the tangent from the left
     else:
         cross = min(max((p0 - p1 + high * width) / (high - low), 0.0), width)
-    return p0 + low * cross - (q0 + rise * cross)
+    return p0 + low * cross - (q0 + (q1 - q0) * (cross / width))
 
 
 @njit(cache=True, nogil=True)
@@ -136,7 +137,7 @@ def by_ratio(p, q, tokens):
     ratio = np.empty(tokens.size)
     for j in range(tokens.size):
         i = tokens[j]
-        ratio[j] = p[i] / q[i] if q[i] > 0.0 else np.inf
+        ratio[j] = RATIO_SCALE * p[i] / q[i] if q[i] > 0.0 else np.inf
     return tokens[np.argsort(ratio, kind="mergesort")]
 
 
@@ -170,7 +171,7 @@ def iid_minimum(p, q, p_scale, q_scale, skip, m, ids, p_sums, q_sums, subset):
         # The cheap bound first: inside the bucket P is at least what it was and Q at most what it becomes.
         if edge_p[k + 1] - power[k] >= best - _SLACK:
             continue
-        bound = bucket_bound(k, edge_x[k + 1], edge_x[k], edge_p[k + 1], edge_p[k], power[k + 1], power[k])
+        bound = bucket_bound(k, q_sums[k], edge_p[k + 1], edge_p[k], power[k + 1], power[k])
         if bound >= best - _SLACK:
             continue
         tokens = by_ratio(p, q, bucket_tokens(ids, k))

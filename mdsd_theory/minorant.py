@@ -129,13 +129,14 @@ def _beside(starts, edge):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def clipping_levels(p, q, q_scale, tokens, starts, x, mass, beyond, subset, last, spare):
+def clipping_levels(p, q, q_scale, tokens, starts, x, mass, beyond, subset, last, spare, slope):
     """kappa and tau, each the extremum of a quasi-convex sequence over points: at the best edge or in a bucket beside
     it.
 
     Args:
         x, mass, beyond: X, P and 1 - X at the bucket edges; subset: bool (V,), the minimising prefix; last: the bucket
-            it ends in (-1: it is empty); spare: D = X^m - P there.
+            it ends in (-1: it is empty); spare: D = X^m - P there; slope: (1 - X^m) / (1 - X) there, below
+            which only rounding would put tau, where next to nothing lies beyond.
     """
     kappa = 0.0
     if last >= 0:
@@ -158,8 +159,8 @@ def clipping_levels(p, q, q_scale, tokens, starts, x, mass, beyond, subset, last
             edge = last
     tau, edge = -1.0, last + 1
     for j in range(last + 1, BUCKETS + 2):
-        if beyond[j] > 0.0 and (1.0 - spare - mass[j]) / beyond[j] > tau:
-            tau, edge = (1.0 - spare - mass[j]) / beyond[j], j
+        if beyond[j] > 0.0 and max(slope, (1.0 - spare - mass[j]) / beyond[j]) > tau:
+            tau, edge = max(slope, (1.0 - spare - mass[j]) / beyond[j]), j
     for _ in range(2):
         low, high = _beside(starts, edge)
         for j in range(max(low, last), high + 1):
@@ -167,7 +168,7 @@ def clipping_levels(p, q, q_scale, tokens, starts, x, mass, beyond, subset, last
             head, after = mass[j + 1], beyond[j + 1]
             for k in range(order.size - 1, -1, -1):
                 if after > 0.0:
-                    tau = max(tau, (1.0 - spare - head) / after)
+                    tau = max(tau, slope, (1.0 - spare - head) / after)
                 if subset[order[k]]:
                     break
                 head -= p[order[k]]
@@ -205,8 +206,12 @@ def make_blocks(p, q, q_scale, ids, p_sums, q_sums, subset, p_best, x_best, best
         mass[j + 1] = mass[j] + p_sums[BUCKETS - j]
     for j in range(BUCKETS, -1, -1):
         beyond[j] = beyond[j + 1] + q_sums[BUCKETS - j]
+    slope = 0.0
+    for k in range(m):
+        slope += x_best**k
+    spare = x_best**m - p_best
     kappa, tau = clipping_levels(
-        p, q, q_scale, tokens, starts, x, mass, beyond, subset, BUCKETS - best_bucket, x_best**m - p_best
+        p, q, q_scale, tokens, starts, x, mass, beyond, subset, BUCKETS - best_bucket, spare, slope
     )
     t = np.zeros(BUCKETS + 2)
     for j in range(BUCKETS + 1):

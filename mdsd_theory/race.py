@@ -275,7 +275,7 @@ def race_minimum(p, q, ids, subset, race):
     head, tail = empty_state(race)
     used = 0
     for k in range(BUCKETS, -1, -1):
-        bound = bucket_bound(k, edge_x[k + 1], edge_x[k], edge_p[k + 1], edge_p[k], edge_q[k + 1], edge_q[k])
+        bound = bucket_bound(k, q_sums[k], edge_p[k + 1], edge_p[k], edge_q[k + 1], edge_q[k])
         if bound < best - 2e-14:
             tokens = by_ratio(p, q, bucket_tokens(ids, k))
             inner_head, inner_tail = head.copy(), tail.copy()

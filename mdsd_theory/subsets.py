@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_theory.kernels import RATIO_SCALE
 from mdsd_theory.submodular import minimum_norm_point
 
 if TYPE_CHECKING:
@@ -50,15 +51,15 @@ def ratio_order(p: NDArray, q: NDArray) -> NDArray[np.int64]:
         tokens = [i for i in range(p.size) if q[i] > 0]
         order = sorted(tokens, key=lambda i: p[i] / q[i]) + [i for i in range(p.size) if q[i] == 0 and p[i] > 0]
         return np.array(order, dtype=np.int64)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        ratio = p / q
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = RATIO_SCALE * p / q
     order = np.argsort(ratio, kind="stable")
-    return order[: order.size - np.count_nonzero(np.isnan(ratio))]
+    return order[: order.size - np.count_nonzero((p == 0) & (q == 0))]
 
 
-def prefix_minimum(p: NDArray, draft: Draft) -> Minimum:
-    """Among the prefixes of the order of p/q: the minimum, when Q is q-convex ([1], section 4)."""
-    order = ratio_order(p, draft.q)
+def prefix_minimum(p: NDArray, draft: Draft, order: NDArray[np.int64] | None = None) -> Minimum:
+    """Among the prefixes of an order, by default that of p/q: the minimum, when Q is q-convex ([1], section 4)."""
+    order = ratio_order(p, draft.q) if order is None else order
     target = np.zeros(order.size + 1, dtype=p.dtype)
     target[1:] = np.cumsum(p[order])
     masses = draft.prefix_masses(order)

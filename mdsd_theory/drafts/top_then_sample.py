@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mdsd_theory.drafts.base import Draft, all_tuples, check_count, draw_tokens
 from mdsd_theory.kernels import BUCKETS, iid_minimum, largest_tokens
-from mdsd_theory.subsets import Minimum
+from mdsd_theory.subsets import Minimum, prefix_minimum, ratio_order
 
 
 class TopThenSample(Draft):
@@ -34,7 +34,6 @@ class TopThenSample(Draft):
     """
 
     name = "top-then-sample"
-    q_convex = True
 
     def __init__(self, q: ArrayLike, n: int, top: int) -> None:
         self._read(q, n)
@@ -80,6 +79,11 @@ class TopThenSample(Draft):
     def _cdf(self) -> NDArray[np.float64]:
         return np.cumsum(self.rest.astype(np.float64))
 
+    @cached_property
+    def scaled_rest(self) -> tuple[NDArray, float]:
+        """An array and a factor whose product is q' off Top: q itself, not copied, unless 1 / rest_mass overflows."""
+        return (self.q, 1.0 / self.rest_mass) if self.rest_mass > 1e-300 else (self.rest, 1.0)
+
     def sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
         tokens = np.empty((size, self.width), dtype=np.int64)
         tokens[:, : self.top_tokens.size] = self.top_tokens
@@ -110,7 +114,9 @@ class TopThenSample(Draft):
 
     def minimum(self, p: NDArray) -> Minimum:
         if self.exact:
-            return super().minimum(p)
+            # Q is convex in q' behind Top: Top and a prefix of the others, or nothing.
+            others = np.setdiff1d(ratio_order(p, self.rest), self.top_tokens, assume_unique=True)
+            return prefix_minimum(p, self, np.concatenate([self.top_tokens, others]))
         subset = np.empty(self.vocab_size, dtype=bool)
         if self.sampled == 0:
             subset[:] = False
@@ -131,7 +137,8 @@ class TopThenSample(Draft):
         skip = np.sort(self.top_tokens)
         ids = np.empty(self.vocab_size, dtype=np.uint16)
         sums = np.empty((2, BUCKETS + 1))
-        masses = iid_minimum(p, self.q, 1.0, 1.0 / self.rest_mass, skip, self.sampled, ids, *sums, subset)
+        q, scale = self.scaled_rest
+        masses = iid_minimum(p, q, 1.0, scale, skip, self.sampled, ids, *sums, subset)
         return *masses, ids, *sums
 
     def joint(self) -> tuple[NDArray[np.int64], NDArray]:

@@ -55,9 +55,9 @@ class State:
     def search(self) -> Search:
         subset = np.empty(self.p.size, dtype=bool)
         p_best, x_best, last, ids, p_sums, q_sums = self.draft.bucketed_minimum(self.p, subset)
-        scale = 1.0 / self.draft.rest_mass
+        q, scale = self.draft.scaled_rest
         best = subset, p_best, x_best, last
-        return Search(make_blocks(self.p, self.draft.q, scale, ids, p_sums, q_sums, *best, self.m), ids, scale)
+        return Search(make_blocks(self.p, q, scale, ids, p_sums, q_sums, *best, self.m), ids, scale)
 
     @cached_property
     def residual_cdf(self) -> NDArray[np.float64]:
@@ -135,10 +135,11 @@ class ConvexMinorant(Verifier):
             return super().verify(p, draft, tokens, rng, state)
         sampled = tokens[~state.top[tokens]]
         blocks, ids, scale = state.search
-        arrays = state.p, state.draft.q, scale
+        q, _ = state.draft.scaled_rest
+        arrays = state.p, q, scale
         s, pick, accept = rng.random(3)
         y = int(select(blocks, ids, sampled, s, pick, *arrays))
-        target = clipped(state.p[y], state.draft.q[y] * scale, blocks.kappa, blocks.tau)
+        target = clipped(state.p[y], q[y] * scale, blocks.kappa, blocks.tau)
         if accept * target < state.p[y]:
             return y
         return int(draw_tokens(state.residual_cdf, rng, ()))
@@ -161,12 +162,16 @@ def intermediate_target(p: NDArray, q: NDArray, m: int) -> NDArray:
     j = int(np.argmin(mass - x**m))
     spare = x[j] ** m - mass[j]
     # Both levels act on all tokens: on either side of the prefix one of them changes nothing, but for rounding.
-    kappa = min((mass[1 : j + 1] + spare) / x[1 : j + 1], default=0 * spare)
+    with np.errstate(over="ignore"):
+        kappa = min((mass[1 : j + 1] + spare) / x[1 : j + 1], default=0 * spare)
     t = np.maximum(p, kappa * q)
     if j < p.size:
         # 1 - X summed from the far end.
         beyond = _prefix_sums(q[::-1])[::-1]
-        tau = max((1 - mass[j:-1] - spare) / beyond[j:-1])
+        # 1 - h^m as (1 - h) (1 + h + ... ): nothing cancels when a mass of 1e-150 is all that lies beyond h.
+        left = beyond[j] * sum(x[j] ** k for k in range(m)) - _prefix_sums(p[j:])[:-1]
+        with np.errstate(over="ignore"):
+            tau = max(left / beyond[j:-1])
         t = np.minimum(t, max(tau, kappa) * q)
     return t
 
