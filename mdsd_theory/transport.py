@@ -18,11 +18,13 @@ from mdsd_theory.acceptance import target
 from mdsd_theory.drafts.base import Draft
 from mdsd_theory.flow import draft_sets
 
-# HiGHS accepts no smaller tolerance. It is absolute, so masses are multiplied by `_ENLARGED` on their way in: every
-# constraint holds to TOLERANCE in units of probability, and masses below it (1e-300) count as 0.
-_SOLVER_TOLERANCE = 1e-10
+# How far potentials (the dual's variables, the primal's reduced costs) may be from obeying their constraints: HiGHS
+# accepts no smaller tolerance.
+POTENTIAL_TOLERANCE = 1e-10
+# It is absolute, so masses are multiplied by `_ENLARGED` on their way in: every marginal holds to TOLERANCE in
+# units of probability, and masses below it (1e-300) count as 0.
 _ENLARGED = 1e3
-TOLERANCE = _SOLVER_TOLERANCE / _ENLARGED
+TOLERANCE = POTENTIAL_TOLERANCE / _ENLARGED
 # Variables of the largest LP that is tried.
 LIMIT = 2_000_000
 
@@ -99,10 +101,13 @@ def primal(p: ArrayLike, draft: Draft) -> Primal:
     among = np.zeros((len(tokens), p.size))
     np.put_along_axis(among, tokens, 1.0, axis=1)
     coupling = cp.Variable(among.shape, nonneg=True)
-    problem = cp.Problem(
-        cp.Maximize(cp.sum(cp.multiply(among, coupling))),
-        [cp.sum(coupling, axis=1) == _ENLARGED * probability, cp.sum(coupling, axis=0) == _ENLARGED * p],
-    )
+    # One marginal follows from all others. Left out for the heaviest token, it takes up what masses near the tolerance,
+    # which the solver may round to 0, would make inconsistent.
+    others = np.delete(np.arange(p.size), np.argmax(p))
+    marginals = [cp.sum(coupling, axis=1) == _ENLARGED * probability]
+    if others.size:
+        marginals.append(cp.sum(coupling[:, others], axis=0) == _ENLARGED * p[others])
+    problem = cp.Problem(cp.Maximize(cp.sum(cp.multiply(among, coupling))), marginals)
     value = _solve(problem)
     return Primal(value / _ENLARGED, problem.status, coupling.value / _ENLARGED)
 
@@ -127,7 +132,7 @@ def subset_milp(p: ArrayLike, draft: Draft) -> SubsetMILP:
     keys, sets, members, mass = draft_sets(tokens, probability)
     a, z = cp.Variable(len(keys), nonneg=True), cp.Variable(p.size, boolean=True)
     problem = cp.Problem(cp.Minimize(_ENLARGED * (mass @ a + p @ z)), [a[sets] + z[members] >= 1])
-    value = _solve(problem, mip_rel_gap=0.0, mip_abs_gap=0.0, mip_feasibility_tolerance=_SOLVER_TOLERANCE)
+    value = _solve(problem, mip_rel_gap=0.0, mip_abs_gap=0.0, mip_feasibility_tolerance=POTENTIAL_TOLERANCE)
     return SubsetMILP(value / _ENLARGED, problem.status, z.value > 0.5)
 
 
@@ -144,8 +149,9 @@ def _problem(p: ArrayLike, draft: Draft) -> tuple[NDArray, NDArray, NDArray]:
 
 
 def _solve(problem: Any, **options: float) -> float:
-    tolerances = {"primal_feasibility_tolerance": _SOLVER_TOLERANCE, "dual_feasibility_tolerance": _SOLVER_TOLERANCE}
-    problem.solve(solver="HIGHS", **tolerances, **options)
+    for side in ("primal", "dual"):
+        options[f"{side}_feasibility_tolerance"] = POTENTIAL_TOLERANCE
+    problem.solve(solver="HIGHS", **options)
     if problem.value is None or not np.isfinite(problem.value):
         raise RuntimeError(f"HiGHS did not solve the problem: {problem.status}")
     return float(problem.value)
