@@ -121,7 +121,8 @@ class Reader:
                 return_dict=True,
                 **{_cache_argument(self.model): self._cache},
             )
-        return Output(output.logits, output.hidden_states[-1] if hidden else None)
+        # a model spread over several devices answers on its last one
+        return Output(output.logits.to(device), output.hidden_states[-1].to(device) if hidden else None)
 
     def read_texts(self, texts: list[list[int]], hidden: bool = False) -> Output | None:
         """Append one text per row (padded on the right) and keep it: the prefill. None when all are empty."""
