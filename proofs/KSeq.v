@@ -282,3 +282,91 @@ by rewrite ler_wpmul2l // lef_pinv ?posrE.
 Qed.
 
 End Ratio.
+
+(** ** gamma exists *)
+Section Gamma.
+Variables (R : rcfType) (V : finType) (p q : V -> R) (n : nat).
+Hypotheses (dp : is_dist p) (dq : is_dist q) (n0 : (0 < n)%N).
+
+Let p0 i : 0 <= p i. Proof. by case: dp. Qed.
+Let q0 i : 0 <= q i. Proof. by case: dq. Qed.
+
+(* in terms of x = 1 / gamma *)
+Let b x : R := \sum_i Num.min (q i) (p i * x).
+Let h x : R := x * (1 - (1 - b x) ^+ n) - b x.
+
+(* the tokens whose minimum changes sides inside ]x, y[ *)
+Let breaks x y : {set V} := [set i | (p i * x < q i) && (q i < p i * y)].
+
+Lemma h_root x y : 0 <= x -> x <= y -> h x <= 0 -> 0 <= h y ->
+  exists2 z, x <= z <= y & h z = 0.
+Proof.
+have [m] := ubnP #|breaks x y|; elim: m x y => // m IH x y.
+rewrite ltnS => card x0 xy hx hy.
+have [none|[i]] := set_0Vmem (breaks x y).
+  pose B : {poly R} := \sum_i (if q i <= p i * x then (q i)%:P else p i *: 'X).
+  have BE z : x <= z <= y -> B.[z] = b z.
+    case/andP=> xz zy; rewrite /B horner_sum; apply: eq_bigr => i _.
+    case: (leP (q i) (p i * x)) => qx.
+      by rewrite hornerC (min_idPl _) // (le_trans qx) // ler_wpmul2l.
+    rewrite hornerZ hornerX (min_idPr _) //; apply: le_trans (_ : p i * y <= _).
+      by rewrite ler_wpmul2l.
+    by have := in_set0 i; rewrite -none inE qx /= => /negbT; rewrite -leNgt.
+  pose P : {poly R} := 'X * (1 - (1 - B) ^+ n) - B.
+  have PE z : x <= z <= y -> P.[z] = h z.
+    by move=> xzy; rewrite /P !hornerE BE // horner_exp !hornerE BE.
+  have [|z xzy rz] := @poly_ivt R P x y xy.
+    by rewrite !PE ?lexx ?xy // hx.
+  by exists z; rewrite // -PE //; apply/eqP.
+rewrite inE => /andP[ix iy]; have pi0 : 0 < p i.
+  rewrite lt_neqAle eq_sym p0 andbT; apply: contraTneq iy => ->.
+  by rewrite mul0r -leNgt.
+pose t := q i / p i; have tE : p i * t = q i by rewrite mulrC divfK // gt_eqF.
+have xt : x < t by rewrite -(ltr_pmul2l pi0) tE.
+have ty : t < y by rewrite -(ltr_pmul2l pi0) tE.
+have less (x' y' : R) : x <= x' -> y' <= y -> i \notin breaks x' y' -> (#|breaks x' y'| < m)%N.
+  move=> xx' yy' ni; apply: leq_trans card; apply: proper_card; apply/properP; split.
+    apply/subsetP => j; rewrite !inE => /andP[h1 h2]; apply/andP; split.
+      by apply: le_lt_trans h1; rewrite ler_wpmul2l.
+    by apply: lt_le_trans h2 _; rewrite ler_wpmul2l.
+  by exists i => //; rewrite inE ix iy.
+have [ht|ht] := leP 0 (h t).
+  have [|z /andP[xz zt] hz] := IH x t _ x0 (ltW xt) hx ht.
+    by apply: less (lexx _) (ltW ty) _; rewrite inE tE ltxx andbF.
+  by exists z; rewrite // xz (le_trans zt (ltW ty)).
+have [|z /andP[tz zy] hz] := IH t y _ (le_trans x0 (ltW xt)) (ltW ty) (ltW ht) hy.
+  by apply: less (ltW xt) (lexx _) _; rewrite inE tE ltxx.
+by exists z; rewrite // zy (le_trans (ltW xt) tz).
+Qed.
+
+(** Over the reals (any real closed field) the fixed point exists between 1 and n. *)
+Theorem kseq_gamma_exists : exists2 g, 1 <= g <= n%:R & kseq_fixed_point p q g n.
+Proof.
+have bE x : 0 < x -> b x = kseq_b p q x^-1.
+  by move=> x0; apply: eq_bigr => i _; rewrite invrK.
+have nR : 0 < n%:R :> R by rewrite ltr0n.
+have b01 x : 0 < x -> 0 <= b x <= 1.
+  by move=> x0; rewrite bE // kseq_b_ge0 ?kseq_b_le1 // invr_gt0.
+have low : h n%:R^-1 <= 0.
+  have x0 : 0 < n%:R^-1 :> R by rewrite invr_gt0.
+  rewrite subr_le0 mulrC ler_pdivr_mulr //.
+  have /andP[b0 b1] := b01 _ x0; rewrite (bE _ x0) in b0 b1 *.
+  rewrite -geometric_b [X in X <= _]mulrC ler_wpmul2l //.
+  rewrite [X in _ <= X](_ : n%:R = \sum_(l < n) (1 : R)); last by rewrite sumr_const card_ord.
+  apply: ler_sum => l _; apply: exprn_ile1; first by rewrite subr_ge0.
+  by rewrite ler_subl_addr ler_addl.
+have high : 0 <= h 1.
+  have /andP[b0 b1] := b01 1 ltr01.
+  rewrite /h mul1r subr_ge0 -(prednK n0) exprS.
+  rewrite -subr_ge0; have -> : 1 - (1 - b 1) * (1 - b 1) ^+ n.-1 - b 1 = (1 - b 1) * (1 - (1 - b 1) ^+ n.-1) by ring.
+  by rewrite mulr_ge0 ?subr_ge0 // exprn_ile1 ?subr_ge0 // ler_subl_addr ler_addl.
+have n1 : n%:R^-1 <= 1 :> R by rewrite invf_le1 // ler1n.
+have [z /andP[nz z1] hz] := h_root (ltW (etrans (invr_gt0 _) nR)) n1 low high.
+have z0 : 0 < z by apply: lt_le_trans nz; rewrite invr_gt0.
+exists z^-1.
+  by rewrite invf_ge1 // z1 -[X in _ <= X]invrK lef_pinv ?posrE ?invr_gt0.
+rewrite /kseq_fixed_point -bE //; move/eqP: hz; rewrite subr_eq0 => /eqP e.
+by rewrite -{2}e mulKf // gt_eqF.
+Qed.
+
+End Gamma.

@@ -206,3 +206,24 @@ def test_formal_definitions_and_exact_mode_agree_to_the_last_digit(p, q, built, 
             same(f"(flatten [seq {kernel} t | t <- {coq(tokens.tolist())}])", [x for row in kernels for x in row])
     assert all(isinstance(x, Rational) for row in expected for x in row)
     assert evaluate(terms, tmp_path) == expected
+
+
+@needs_coq
+@pytest.mark.slow
+def test_formal_kseq_at_the_gamma_of_the_code(built, tmp_path):
+    """gamma is irrational in general, so the code computes in floats: the formal kernel at the same gamma, exactly."""
+    terms, expected = [], []
+    for p, q in [("1/2 1/3 1/6", "1/7 2/7 4/7"), ("0 3/4 1/4", "1/2 1/4 1/4"), ("2/5 2/5 1/5", "1/5 2/5 2/5")]:
+        p, q = fractions(p), fractions(q)
+        for n in (1, 2, 3):
+            draft = drafts.make("with-replacement", np.array(q, dtype=float), n)
+            verifier, target = verifiers.make("kseq"), np.array(p, dtype=float)
+            gamma = Fraction(verifier.prepare(target, draft).gamma)
+            tokens, _ = draft.joint()
+            kernel = f"(exact_kseq 3 {coq(p)} {coq(q)} {coq(gamma)})"
+            terms.append(f"(flatten [seq {kernel} t | t <- {coq(tokens.tolist())}])")
+            expected.append(np.concatenate([verifier.kernel(target, draft, x) for x in tokens]))
+            terms.append(f"[:: exact_acceptance 3 {n} (exact_iid {coq(q)}) {kernel}]")
+            expected.append(np.array([verifier.acceptance_rate(target, draft)]))
+    for formal, code in zip(evaluate(terms, tmp_path), expected, strict=True):
+        np.testing.assert_allclose(np.array(formal, dtype=float), code, atol=1e-13)
