@@ -88,6 +88,7 @@ def plot_gap(rows: Sequence[dict[str, Any]]) -> plt.Figure:
                       capsize=2, label=f"T = {temperature:g}")  # fmt: skip
     axes.axvline(0, color="black", linestyle="--", linewidth=1)
     axes.set_yticks([len(pairs) - i - 0.4 for i in range(len(pairs))], [f"{s} · {v}" for s, v in pairs])
+    axes.locator_params(axis="x", nbins=6)
     axes.set_xlabel(f"alpha* − acceptance rate (n = {n})")
     axes.legend(fontsize=7)
     return figure
