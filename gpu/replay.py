@@ -14,7 +14,8 @@ from gpu.training_data import Corpus
 
 
 class Replay(NamedTuple):
-    """alpha of one draft and alpha* of n i.i.d. drafts at T = 1, means by text (S,); seconds for one draft token."""
+    """alpha of one draft and alpha* of n i.i.d. drafts at T = 1, means by text (S,); seconds for one draft token (CPU
+    time on a CPU, so that other work on the machine does not count)."""
 
     alpha: torch.Tensor
     alpha_star: torch.Tensor
@@ -25,16 +26,17 @@ def replay(drafter: Drafter, target: LoadedModel, corpus: Corpus, n: int, stride
     """Walk every text of the corpus token by token, as if the target had rejected all drafts, and compare the drafter's
     law with the target's after each learned token (after every stride-th)."""
     head = target.model.get_output_embeddings().weight
+    clock = time.process_time if head.device.type == "cpu" else time.perf_counter
     alphas, stars, spent, count = [], [], 0.0, 0
     for tokens, features, start in corpus.split():
         features = features.to(head)
         session = drafter.begin([tokens[:start].tolist()], [features[:start]])
         pairs = []
         for i in range(start, len(tokens)):
-            began = time.perf_counter()
+            began = clock()
             logits = session.expand(tokens[None, i : i + 1].to(head.device), torch.tensor([[ROOT_PARENT]]))[0]
             if i > start:  # the first call reads the prompt as well
-                spent, count = spent + time.perf_counter() - began, count + 1
+                spent, count = spent + clock() - began, count + 1
             if (i - start) % stride == 0:
                 pairs.append((pad_logits(features[i : i + 1] @ head.T, drafter.vocab_size), logits))
             if i + 1 < len(tokens):

@@ -31,6 +31,7 @@ TEXT_SHARE = 0.4  # of the time, for making text; the rest trains
 MOST_PIECES = 64
 SAVE_EVERY = 60.0  # seconds between checkpoints
 FILE_PIECE = 160  # tokens in a text cut from a file
+JUDGE_EVERY = 3  # the card judges every third position of the held-out texts
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ def _lens(target: LoadedModel, settings: Settings, work: Path, clock: Clock, pro
             count += len(tokens) - start
     matrix = ridge.solve()
     student = training.LayersStudent(lens.with_lens(target.model, settings.layers, matrix))
-    rates = _rates(training.judge(student, target, held, settings.n, 1), kinds)
+    rates = _rates(training.judge(student, target, held, settings.n, 1, JUDGE_EVERY), kinds)
     return lens.packed(matrix, settings.layers), {"kind": "lens"}, rates, {"trained_tokens": count}
 
 
@@ -209,7 +210,7 @@ def _distil(target: LoadedModel, settings: Settings, work: Path, clock: Clock, p
         eagle.packed(student.head) if settings.kind == "eagle" else lens.packed_layers(student.model, settings.layers)
     )
     depth = 3 if settings.kind == "eagle" else 1
-    rates = _rates(training.judge(student, target, held, settings.n, depth), kinds)
+    rates = _rates(training.judge(student, target, held, settings.n, depth, JUDGE_EVERY), kinds)
     size = {"trained_tokens": int((corpus.lengths - corpus.starts).sum()), "steps": trainer.steps}
     return tensors, metadata, rates, size
 

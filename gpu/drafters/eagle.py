@@ -88,7 +88,7 @@ class EagleHead(nn.Module):
     def read(self, embeddings: Tensor, features: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """u (B, w, d), then queries (B, w, heads, size), keys and values (B, w, kv heads, size), rotated."""
         u = self.fc(torch.cat([embeddings, features], dim=-1))
-        x = self.layers[0].input_layernorm(u)
+        x = self.layers[0].input_layernorm(u.to(self.fc.weight.dtype))
         attention, size = self.layers[0].self_attn, self.config.head_dim
         q, k, v = (p(x).unflatten(-1, (-1, size)) for p in (attention.q_proj, attention.k_proj, attention.v_proj))
         return u, self._rotate(q, positions), self._rotate(k, positions), v
@@ -103,7 +103,8 @@ class EagleHead(nn.Module):
     def finish(self, u: Tensor, attended: Tensor) -> Tensor:
         layer = self.layers[0]
         h = u + attended
-        x = layer.post_attention_layernorm(h)
+        norm = layer.post_attention_layernorm
+        x = norm(h.to(norm.weight.dtype))  # under autocast the norm works in the weights' precision
         return h + layer.mlp.down_proj(F.silu(layer.mlp.gate_proj(x)) * layer.mlp.up_proj(x))
 
     def _rotate(self, x: Tensor, positions: Tensor) -> Tensor:
