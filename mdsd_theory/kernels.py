@@ -11,7 +11,7 @@ from numba import njit
 
 # Buckets of z = q/(p+q): their sums stay in the first-level cache.
 BUCKETS = 1024
-_BLOCK = 512
+_BLOCK = 64
 _TINY = 5e-324
 # p/q times this never overflows. What it flushes to 0 is p below 1e-290, whose place in the order costs nothing.
 RATIO_SCALE = 2.0**-60
@@ -103,28 +103,27 @@ def bucket_bound(k, width, p0, p1, q0, q1):
 
 
 @njit(cache=True, nogil=True)
-def _hits(ids, k):
-    """How many of fewer than 2**16 ids equal k, counted in 16 bits throughout so that the loop runs 32 ids at a
-    time.
-    """
-    hits = np.uint16(0)
-    for i in range(ids.size):
-        hits = np.uint16(hits + np.uint16(ids[i] == k))
-    return np.int64(hits)
-
-
-@njit(cache=True, nogil=True)
 def bucket_tokens(ids, bucket):
-    """Tokens of a bucket, in order of their ids."""
+    """Tokens of a bucket, in order of their ids.
+
+    Blocks of constant size are counted in 16 bits, 32 ids at a time; only those with a hit are gone through.
+    """
     k = np.uint16(bucket)
-    count = 0
-    for start in range(0, ids.size, _BLOCK):
-        count += _hits(ids[start : start + _BLOCK], k)
-    tokens = np.empty(count, np.int64)
+    blocks = ids.size // _BLOCK
+    counts = np.empty(blocks + 1, np.int64)
+    for block in range(blocks):
+        hits, chunk = np.uint16(0), ids[block * _BLOCK : (block + 1) * _BLOCK]
+        for i in range(_BLOCK):
+            hits = np.uint16(hits + np.uint16(chunk[i] == k))
+        counts[block] = hits
+    counts[blocks] = 0
+    for i in range(blocks * _BLOCK, ids.size):
+        counts[blocks] += ids[i] == k
+    tokens = np.empty(counts.sum(), np.int64)
     found = 0
-    for start in range(0, ids.size, _BLOCK):
-        if _hits(ids[start : start + _BLOCK], k):
-            for i in range(start, min(start + _BLOCK, ids.size)):
+    for block in range(blocks + 1):
+        if counts[block]:
+            for i in range(block * _BLOCK, min((block + 1) * _BLOCK, ids.size)):
                 if ids[i] == k:
                     tokens[found] = i
                     found += 1
