@@ -329,6 +329,34 @@ Qed.
 
 End Process.
 
+Lemma chordE g a b x : a < b -> chord g a b x = (g a * (b - x) + g b * (x - a)) / (b - a).
+Proof.
+move=> ab; have ba : b - a != 0 by rewrite subr_eq0 gt_eqF.
+apply: (mulIf ba); rewrite divfK // /chord /slope mulrDl [_ / _ * _ * _]mulrAC divfK //.
+ring.
+Qed.
+
+Lemma interp_le g1 g2 a L x : path <%R a L -> a <= x -> x <= last a L ->
+  (forall y, y \in a :: L -> g1 y <= g2 y) -> interp g1 a L x <= interp g2 a L x.
+Proof.
+elim: L a => [|b L IH] a /=; first by move=> _ _ _; apply; rewrite mem_head.
+move=> /andP[ab pL] ax xl le; case: (leP x b) => xb.
+  rewrite !chordE // ler_wpmul2r ?invr_ge0 ?subr_ge0 ?(ltW ab) //.
+  by rewrite ler_add // ler_wpmul2r ?subr_ge0 // le // !inE eqxx ?orbT.
+by apply: IH => // [|y yL]; [exact: ltW | apply: le; rewrite inE yL orbT].
+Qed.
+
+(** The envelope is the lower convex envelope: no convex function that is below F at
+    the points is above it anywhere. *)
+Theorem envelope_greatest F G a L0 A :
+  (forall x y z, a <= x -> x < y -> y < z -> slope G x y <= slope G y z) ->
+  path <%R a A -> {subset a :: A <= L0} -> (forall x, x \in L0 -> G x <= F x) ->
+  forall x, a <= x -> x <= last a A -> G x <= interp F a A x.
+Proof.
+move=> Gc pA sub GF x ax xl; apply: le_trans (u_below Gc (lexx a) pA ax xl) _.
+by apply: interp_le => // y /sub/GF.
+Qed.
+
 (* x^n is convex on x >= 0 *)
 Lemma slope_exp n x y z : 0 <= x -> x < y -> y < z ->
   slope (fun x => x ^+ n) x y <= slope (fun x => x ^+ n) y z.
