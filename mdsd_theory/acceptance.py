@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +43,7 @@ class OptimalAcceptance:
 def optimal_acceptance(p: ArrayLike, draft: Draft) -> OptimalAcceptance:
     """The largest probability that the emitted token is one of the drafts, over all verifiers that output exactly p.
 
-    Samplers with q-convex Q (with and without replacement, greedy, top-then-sample, SpecHub) are solved exactly at any
+    With and without replacement (q-convex), greedy, top-then-sample and SpecHub drafts are solved exactly at any
     vocabulary size. Independent drafters and joint tables are enumerated up to 18 tokens and beyond that handed to a
     submodular minimiser whose certified gap is in the result. Fractions give Fractions.
 
@@ -55,6 +56,8 @@ def optimal_acceptance(p: ArrayLike, draft: Draft) -> OptimalAcceptance:
     """
     p = target(p, draft)
     subset, target_mass, draft_mass, gap = draft.minimum(p)
+    if draft.exact:
+        target_mass, draft_mass = Fraction(target_mass), Fraction(draft_mass)
     rate = 1 + target_mass - draft_mass
     return OptimalAcceptance(max(0 * rate, min(1 + 0 * rate, rate)), subset, target_mass, draft_mass, gap)
 

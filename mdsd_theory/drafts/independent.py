@@ -47,7 +47,7 @@ class Independent(Draft):
         return np.stack([draw_tokens(cdf, rng, (size,)) for cdf in self._cdfs], axis=1)
 
     def subset_mass(self, subset: ArrayLike) -> float:
-        return np.minimum(self.qs[:, self._mask(subset)].sum(axis=1), 1).prod()
+        return np.minimum((self.qs * self._mask(subset)).sum(axis=1), 1).prod()
 
     def prefix_masses(self, order: ArrayLike) -> NDArray:
         order = np.asarray(order, dtype=np.int64)

@@ -203,3 +203,11 @@ def test_disjoint_supports(sampler):
 def test_one_hot_target(n, rates):
     for sampler, rate in zip((WITH, WITHOUT, GREEDY), rates, strict=True):
         assert optimal_acceptance([0, 1.0, 0], drafts.make(sampler, A_Q, n=n)).rate == pytest.approx(rate, abs=1e-12)
+
+
+def test_exact_answers_are_fractions_even_where_they_are_whole():
+    p, q = [Fraction(1), Fraction(0)], [Fraction(0), Fraction(1)]
+    for draft in (drafts.WithReplacement(p, 2), drafts.WithReplacement(q, 2), drafts.Independent([p, q])):
+        best = optimal_acceptance(p, draft)
+        assert {type(x) for x in (best.rate, best.target_mass, best.draft_mass)} == {Fraction}
+        assert type(draft.subset_mass([])) is Fraction
