@@ -63,7 +63,8 @@ def every_pair():
                 verifiers.make(verifier).check(np.full(8, 1 / 8), sampler.theory(np.full(8, 1 / 8), drafts))
         except ValueError:
             continue
-        yield pytest.param(sampler, verifier, tree, id=f"{sampler.name}:{sampler.top}-{verifier}-{tree}")
+        marks = () if tree == "kary" else pytest.mark.slow  # together they take minutes
+        yield pytest.param(sampler, verifier, tree, id=f"{sampler.name}:{sampler.top}-{verifier}-{tree}", marks=marks)
 
 
 def make_method(tmp_path, sampler, verifier, tree, **sampling):
