@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 COMMANDS = ("demo", "decode", "record", "bench")
 
-DEFAULT_DRAFT = "early-exit:26"
-"""For the bundled target: with fewer of its 30 layers, and no training, hardly a draft is accepted."""
+DEFAULT_DRAFT = "bundled"
+"""The trained drafter that ships for the bundled target."""
 DEFAULT_METHODS = (
     "chain:4 with-replacement single-draft",
     "eagle-sparse without-replacement rrs",
@@ -30,7 +30,7 @@ Target = Annotated[
 ]
 Draft = Annotated[
     str | None,
-    typer.Option("--draft", help="Drafter: early-exit:K, or Hub id, folder or .gguf file of a model."),
+    typer.Option("--draft", help="bundled, early-exit:K, eagle:FILE, ngram ... or a model: Hub id, folder, .gguf."),
 ]
 PadVocab = Annotated[
     bool, typer.Option("--pad-vocab", help="Let vocabularies differ in length; what one model lacks has probability 0.")
@@ -71,7 +71,7 @@ def demo(
     temperature: Temperature = 1.0,
     top_k: TopK = None,
     top_p: TopP = None,
-    max_tokens: MaxTokens = 24,
+    max_tokens: MaxTokens = 32,
     seed: Seed = 0,
 ) -> None:
     """Decode a few prompts with several multi-draft methods and compare their acceptance with the optimum."""

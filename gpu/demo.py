@@ -30,7 +30,8 @@ METHODS = (
     (TREE, "with-replacement", "kseq"),
     (TREE, "without-replacement", "rrs"),
     (TREE, "greedy", "greedy"),
-    (TREE, "top-then-sample:1", "convex-minorant"),
+    (TREE, "with-replacement", "convex-minorant"),
+    ("eagle-sparse", "top-then-sample:1", "convex-minorant"),  # with two drafts it would be greedy
 )
 RECORDED = 4
 """The method whose visited positions are kept as a trace."""
@@ -103,8 +104,7 @@ def rows(compared: list[Method], summaries: list[Summary]) -> Iterator[list[str]
     for method, s in zip(compared, summaries, strict=True):
         plain = not method.tree.depth
         yield [
-            f"plain\n{method.tree.name}" if plain else f"{method.sampler}\n{method.tree.name}",
-            "-" if plain else method.verifier,
+            "plain decoding" if plain else f"{method.sampler}\n{method.verifier}, {method.tree.name}",
             "-" if plain else f"{s.bound:.3f}",
             "-" if plain else f"{s.acceptance.value:.3f} ±{s.acceptance.half_width:.3f}",
             "-" if plain else f"{s.gap.value:+.3f} ±{s.gap.half_width:.3f}",
@@ -121,8 +121,7 @@ def table(compared: list[Method], summaries: list[Summary]) -> Table:
 
     title = "Acceptance at the visited nodes (± 95 % over target passes)"
     view = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    view.add_column("sampler and tree", min_width=12, overflow="fold")
-    view.add_column("verifier", min_width=8, overflow="fold")
+    view.add_column("sampler\nverifier, tree", min_width=25, overflow="fold")
     for name in ("alpha*", "acceptance", "gap", "block\neff.", "target\npasses", "tokens\nper s"):
         view.add_column(name, justify="right", no_wrap=True)
     for cells in rows(compared, summaries):
