@@ -91,7 +91,8 @@ def draw(records: list, path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def main(folder: Path, specs: list[str], stride: int = 3) -> None:
+def main(folder: Path, specs: list[str], texts: int = 3, stride: int = 3) -> None:
+    """Judge on the first `texts` held-out texts of each kind, at every stride-th token."""
     folder.mkdir(parents=True, exist_ok=True)
     with Progress() as progress:
         target = load_bundled(device="cpu")
@@ -99,9 +100,13 @@ def main(folder: Path, specs: list[str], stride: int = 3) -> None:
         if not cached.exists():
             training_data.held_out(target, 0, progress).save(cached)
         kinds = [prompt.kind for prompt in held_out_prompts()]
-        records = compare(target, specs, Corpus.load(cached), kinds, stride, progress)
+        chosen = [i for i, kind in enumerate(kinds) if kinds[:i].count(kind) < texts]
+        held = training_data.select(Corpus.load(cached), chosen)
+        records = compare(target, specs, held, [kinds[i] for i in chosen], stride, progress)
     partial = folder / "acceptance.json.partial"
-    partial.write_text(json.dumps({"stride": stride, "drafts": DRAFTS, "records": records}, indent=1) + "\n")
+    partial.write_text(
+        json.dumps({"texts": texts, "stride": stride, "drafts": DRAFTS, "records": records}, indent=1) + "\n"
+    )
     os.replace(partial, folder / "acceptance.json")
     draw(records, folder / "acceptance.png")
     print(table(records))
