@@ -104,6 +104,8 @@ class Reader:
         """
         batch, w = tokens.shape
         device = tokens.device
+        if isinstance(keep, int) and keep:  # as indices: from a slice, the head's product would copy W per text
+            keep = torch.arange(w - keep, w, device=device)
         lengths = torch.tensor(self.lengths, device=device)
         positions = lengths[:, None] + depths
         self._positions = torch.cat([self._positions, positions], dim=1)

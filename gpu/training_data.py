@@ -151,7 +151,7 @@ def _continue(
     """Yield, step after step, the texts that the step finished: row -> (tokens, features, start)."""
     device, eos = target.model.device, target.tokenizer.eos_token_id
     reader = Reader(target.model, len(prompts))
-    prefix = _read_prefixes(reader, [prompt[:-1] for prompt in prompts])
+    prefix = reader.read_texts([prompt[:-1] for prompt in prompts], hidden=True)
     tokens = torch.tensor([[prompt[-1]] for prompt in prompts], device=device)
     written, features = [tokens], []
     unfinished = set(range(len(prompts)))
@@ -161,7 +161,7 @@ def _continue(
         new = [column[row].item() for column in written[: len(features)]]
         seen = torch.stack([column[row] for column in features])
         if before:
-            seen = torch.cat([prefix[row, : len(before)], seen])
+            seen = torch.cat([prefix.hidden[row, : len(before)], seen])
         return before + new, seen, len(before)
 
     for step in range(new_tokens):
@@ -177,18 +177,6 @@ def _continue(
         if not unfinished:
             return
     yield {row: text(row) for row in unfinished}
-
-
-def _read_prefixes(reader: Reader, texts: list[list[int]]) -> Tensor:
-    """Prefill; features (B, longest, d)."""
-    width = max(1, max(map(len, texts)))
-    tokens = torch.tensor([[*text, *[0] * (width - len(text))] for text in texts], device=reader.model.device)
-    depths = torch.arange(width, device=tokens.device).expand(len(texts), width)
-    causal = torch.ones((width, width), dtype=torch.bool, device=tokens.device).tril().expand(len(texts), -1, -1)
-    last = torch.tensor([width - 1], device=tokens.device)
-    hidden = reader.read(tokens, depths, causal, keep=last, hidden=True).hidden
-    reader.keep_columns([list(range(len(text))) for text in texts])
-    return hidden
 
 
 def _draw(logits: Tensor, generator: torch.Generator) -> Tensor:
