@@ -280,9 +280,9 @@ def tables(turns: Sequence[Turn]) -> list[Table]:
         if row.category not in made:
             table = made[row.category] = Table(title=row.category, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
             table.add_column("method", min_width=12, overflow="fold")
-            for name in ("alpha*", "acceptance", "block\neff.", "tokens\nper s", "speed-up", "draft\n%", "target\n%"):
+            for name in ("alpha*", "acceptance", "block\neff.", "tokens\nper s", "speed-up"):
                 table.add_column(name, justify="right", no_wrap=True)
-            table.add_column("rest\n%", justify="right", no_wrap=True)
+            table.add_column("% draft/\ntarget/rest", justify="right", no_wrap=True)
         made[row.category].add_row(row.method, *_cells(row))
     return list(made.values())
 
@@ -293,9 +293,9 @@ def _cells(row: Row) -> list[str]:
     share = [s.seconds["draft"] / total, s.seconds["target"] / total]
     drafted = bool(s.by_depth)
     return [
-        f"{s.bound:.3f}" if drafted else "-", _shown(s.acceptance) if drafted else "-",
+        "-" if math.isnan(s.bound) else f"{s.bound:.3f}", _shown(s.acceptance) if drafted else "-",
         _shown(s.block_efficiency, 2), f"{s.tokens_per_second:.1f}", _shown(row.speedup, 2),
-        *(f"{100 * part:.0f}" for part in (*share, 1 - sum(share))),
+        "/".join(f"{100 * part:.0f}" for part in (*share, 1 - sum(share))),
     ]  # fmt: skip
 
 

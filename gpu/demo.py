@@ -121,7 +121,7 @@ def table(compared: list[Method], summaries: list[Summary]) -> Table:
 
     title = "Acceptance at the visited nodes (± 95 % over target passes)"
     view = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    view.add_column("sampler\nverifier, tree", min_width=25, overflow="fold")
+    view.add_column("sampler\nverifier, tree", min_width=19, overflow="fold")
     for name in ("alpha*", "acceptance", "gap", "block\neff.", "target\npasses", "tokens\nper s"):
         view.add_column(name, justify="right", no_wrap=True)
     for cells in rows(compared, summaries):

@@ -85,7 +85,12 @@ def summarise(records: Sequence[Record]) -> Summary:
         acceptance=_rate(drafted, lambda visit: visit.rank >= 0),
         bound=float(np.mean([visit.bound for visit in everywhere])) if bounded else float("nan"),
         gap=_rate(drafted, lambda visit: visit.bound - (visit.rank >= 0)) if bounded else Estimate(*[float("nan")] * 3),
-        block_efficiency=ratio((len(visits), 1) for visits in passes),
+        # a contestant that tells no visits is counted text by text
+        block_efficiency=ratio(
+            ((len(visits), 1) for visits in passes)
+            if any(passes)
+            else ((len(record.tokens), record.target_passes) for record in records)
+        ),
         by_depth=[_rate([[v for v in vs if v.depth == d] for vs in drafted], lambda v: v.rank >= 0) for d in depths],
         by_rank=[_rate([[v for v in vs if v.drafts > r] for vs in drafted], lambda v, r=r: v.rank == r) for r in ranks],
         seconds={phase: sum(record.seconds[phase] for record in records) for phase in ("prefill", *PHASES)},
