@@ -80,9 +80,9 @@ def draw(records: list, path: Path) -> None:
     axes = figure.add_subplot(xscale="log")
     for key, marker, label in (("alpha", "o", "α, one draft"), ("alpha_star", "^", "α*, four drafts")):
         axes.scatter([r["cost"] for r in records], [r["mean"][key] for r in records], marker=marker, label=label)
-    for record in records:
+    for i, record in enumerate(records):
         axes.annotate(record["drafter"].replace("early-exit", "exit").split("/")[-1].removesuffix(".safetensors"),
-                      (record["cost"], record["mean"]["alpha"]), fontsize=7, xytext=(3, -9),
+                      (record["cost"], record["mean"]["alpha"]), fontsize=7, xytext=(3, 5 if i % 2 else -9),
                       textcoords="offset points")  # fmt: skip
     axes.set(
         xlabel="cost of one draft token, in target passes of one token", ylabel="acceptance, T = 1", ylim=(0, None)

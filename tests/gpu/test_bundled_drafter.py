@@ -7,6 +7,7 @@ import torch
 
 from gpu import training_data
 from gpu.drafters import bundled, eagle, make
+from gpu.drafters.compare import table
 from gpu.models import load_bundled
 from gpu.replay import replay
 from gpu.training_prompts import KINDS, held_out_prompts
@@ -25,6 +26,16 @@ def test_the_file_is_small_and_fits_its_card():
     assert {tensor.dtype for tensor in tensors.values()} == {torch.float16}
     head = eagle._fill(eagle.EagleConfig.read(json.loads(metadata["config"]), bundled.FILE), tensors, bundled.FILE)
     assert head.config.hidden_size == 576
+
+
+def test_the_page_shows_what_was_recorded():
+    page = (bundled.FILE.parents[1] / "README.md").read_text()
+    recorded = json.loads((bundled.FILE.parent / "acceptance.json").read_text())
+    assert table(recorded["records"]) in page
+    card = json.loads(CARD.read_text())
+    assert card["command"] in page
+    for depth, rates in card["held_out"].items():
+        assert f"| {depth} | {rates['mean']['alpha']:.3f} | {rates['mean']['alpha_star']:.3f} |" in page
 
 
 def test_it_is_refused_for_another_target():
