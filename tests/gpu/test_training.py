@@ -260,6 +260,7 @@ def small(monkeypatch):
         monkeypatch.setattr(training_data, name, value)
     monkeypatch.setattr(train_drafter, "MOST_PIECES", 2)
     monkeypatch.setattr(train_drafter, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(train_drafter, "JUDGE_EVERY", 1)
     monkeypatch.setattr(train_drafter, "_affordable", lambda *args: 5)
 
 
