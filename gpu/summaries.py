@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -116,7 +117,9 @@ def _rate(passes: Sequence[Sequence[Visit]], score) -> Estimate:  # noqa: ANN001
 
 def _plain(value: object) -> object:
     if isinstance(value, Estimate):
-        return {"value": value.value, "low": value.low, "high": value.high}
+        return {"value": _plain(value.value), "low": _plain(value.low), "high": _plain(value.high)}
+    if isinstance(value, float) and math.isnan(value):
+        return None  # JSON has no NaN
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return value

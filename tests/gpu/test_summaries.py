@@ -39,6 +39,7 @@ def test_sums_by_hand():
 def test_nothing_drafted_is_nan_and_no_warning():
     s = summarise([record([(-1, 0, None)], [(-1, 0, None)])])
     assert np.isnan(s.acceptance.value)
+    assert json.loads(json.dumps(s.as_dict(), allow_nan=False))["acceptance"]["value"] is None
     assert np.isnan(s.bound)
     assert s.block_efficiency.value == 1
 
