@@ -29,6 +29,7 @@ from gpu.training_prompts import HELD_OUT, KINDS
 
 TEXT_SHARE = 0.4  # of the time, for making text; the rest trains
 MOST_PIECES = 64
+PIECE_SECONDS = 48  # CPU time of a piece of text where it was measured: two cores with matrix units, the bundled target
 SAVE_EVERY = 60.0  # seconds between checkpoints
 FILE_PIECE = 160  # tokens in a text cut from a file
 JUDGE_EVERY = 3  # the card judges every third position of the held-out texts
@@ -103,15 +104,21 @@ def _claim(work: Path, settings: Settings) -> None:
         raise ValueError(f"{work} is a run with another {', '.join(differing)}; delete it, or name another output")
 
 
-def _texts(target: LoadedModel, settings: Settings, work: Path, clock: Clock, progress: Progress) -> Iterator[Corpus]:
-    """The training text, piece by piece."""
-    limit = TEXT_SHARE * settings.minutes * 60
+def texts(target: LoadedModel, settings: Settings, work: Path, clock: Clock, progress: Progress) -> Iterator[Corpus]:
+    """The training text, piece by piece, until its share of the time is over.
+
+    A lens must come out the same bit for bit, so its number of pieces follows from --minutes alone, unless the machine
+    is so slow that they fill all of it.
+    """
+    limit, most = TEXT_SHARE * settings.minutes * 60, MOST_PIECES
+    if settings.kind == "lens":
+        limit, most = settings.minutes * 60, min(most, max(1, round(limit / PIECE_SECONDS)))
     if settings.data != ("self",):
         yield _halves(_file_corpus(target, settings, work, progress))[0]
         return
     fast = training.fast_dtype(target.model.device)
     quick = target
-    for index in range(MOST_PIECES):
+    for index in range(most):
         file = work / f"text-{index:04d}.safetensors"
         if not file.exists():
             if clock.seconds > limit and index > 0:
@@ -123,7 +130,7 @@ def _texts(target: LoadedModel, settings: Settings, work: Path, clock: Clock, pr
         yield Corpus.load(file)
 
 
-def _held_out(target: LoadedModel, settings: Settings, work: Path, progress: Progress) -> tuple[Corpus, list[str]]:
+def held_out(target: LoadedModel, settings: Settings, work: Path, progress: Progress) -> tuple[Corpus, list[str]]:
     """Held-out texts, and the kind of each."""
     if settings.data != ("self",):
         held = _halves(_file_corpus(target, settings, work, progress))[1]
@@ -158,10 +165,10 @@ def _halves(corpus: Corpus) -> tuple[Corpus, Corpus]:
 
 
 def _lens(target: LoadedModel, settings: Settings, work: Path, clock: Clock, progress: Progress) -> tuple:
-    held, kinds = _held_out(target, settings, work, progress)
+    held, kinds = held_out(target, settings, work, progress)
     ridge, count = lens.Ridge(target.model.config.hidden_size), 0
     short = lens.before_norm(target.model, settings.layers)
-    for corpus in _texts(target, settings, work, clock, progress):
+    for corpus in texts(target, settings, work, clock, progress):
         for tokens, features, start in corpus.split():
             ridge.add(lens.hidden(short, tokens)[start:], features[start:].to(target.model.device))
             count += len(tokens) - start
@@ -172,8 +179,8 @@ def _lens(target: LoadedModel, settings: Settings, work: Path, clock: Clock, pro
 
 
 def _distil(target: LoadedModel, settings: Settings, work: Path, clock: Clock, progress: Progress) -> tuple:
-    held, kinds = _held_out(target, settings, work, progress)
-    corpus = training_data.join(list(_texts(target, settings, work, clock, progress)))
+    held, kinds = held_out(target, settings, work, progress)
+    corpus = training_data.join(list(texts(target, settings, work, clock, progress)))
     torch.manual_seed(settings.seed)
     if settings.kind == "eagle":
         head = eagle.EagleHead(_eagle_config(target)).to(target.model.device)
@@ -216,28 +223,33 @@ def _distil(target: LoadedModel, settings: Settings, work: Path, clock: Clock, p
 
 
 def _affordable(trainer: training.Trainer, seconds: float, clock: Clock) -> int:
-    """How many steps the time left allows, from a few steps of a throw-away copy."""
+    """How many steps the time left allows, from a throw-away copy's steps at places spread evenly over the schedule:
+    the loss and the depth, and with them a step's cost, change along it."""
     probe = copy.copy(trainer)
     probe.student = copy.deepcopy(trainer.student)
     parameters = [p for p in probe.student.parameters() if p.requires_grad]
     probe.optimisers = [torch.optim.Muon([p for p in parameters if p.ndim == 2], lr=0.0)]
-    probe.steps = 1 << 20
-    start, steps = clock.seconds, 4
-    for _ in range(steps):
+    probe.steps, places = 1 << 20, 10
+    start = clock.seconds
+    for place in range(places):
+        probe.step = int((place + 0.5) / places * probe.steps)
         probe.advance()
-    return max(1, int(0.93 * seconds / ((clock.seconds - start) / steps)))  # the rest is for judging and saving
+    return max(1, int(0.93 * seconds / ((clock.seconds - start) / places)))  # the rest is for judging and saving
 
 
 def _eagle_config(target: LoadedModel) -> eagle.EagleConfig:
+    """A layer shaped like the target's, with plain rotary positions, whatever the target's own architecture."""
     config = target.model.config.get_text_config(decoder=True)
-    return eagle.EagleConfig(
-        hidden_size=config.hidden_size,
-        intermediate_size=config.hidden_size * 10 // 3,
-        num_attention_heads=config.num_attention_heads,
-        num_key_value_heads=config.num_key_value_heads,
-        rms_norm_eps=config.rms_norm_eps,
-        rope_theta=float((config.rope_parameters or {}).get("rope_theta", 10000.0)),
-    )
+    theta = (getattr(config, "rope_parameters", None) or {}).get("rope_theta", 10000.0)
+    values = {
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.hidden_size * 10 // 3,
+        "num_attention_heads": config.num_attention_heads,
+        "num_key_value_heads": getattr(config, "num_key_value_heads", None) or config.num_attention_heads,
+        "rms_norm_eps": getattr(config, "rms_norm_eps", 1e-6),
+        "rope_theta": float(theta),
+    }
+    return eagle.EagleConfig.read(values, f"target {target.name}")
 
 
 def _rates(per_depth: list[tuple], kinds: list[str]) -> dict:

@@ -44,18 +44,32 @@ class EagleConfig:
 
     @classmethod
     def read(cls, values: dict, source: object) -> EagleConfig:
-        """From a config.json. Raises ValueError naming what is missing or not supported."""
+        """From a config.json. Raises ValueError naming what is missing, impossible or not supported."""
+        if not isinstance(values, dict):
+            raise ValueError(f"{source}: the configuration is no JSON object")
         scaling = values.get("rope_scaling") or values.get("rope_parameters") or {}
-        if scaling.get("rope_type", scaling.get("type", "default")) != "default":
+        if not isinstance(scaling, dict) or scaling.get("rope_type", scaling.get("type", "default")) != "default":
             raise ValueError(f"{source}: rope_scaling {scaling} is not supported, only plain rotary positions")
         if values.get("hidden_act", "silu") != "silu":
             raise ValueError(f"{source}: hidden_act {values['hidden_act']!r} is not supported, only 'silu'")
         found = {"rms_norm_eps": 1e-6, "rope_theta": scaling.get("rope_theta", 10000.0)} | values
         found.setdefault("num_key_value_heads", found.get("num_attention_heads"))
-        missing = [name for name in cls.__dataclass_fields__ if not isinstance(found.get(name), int | float)]
+        missing = [name for name in cls.__dataclass_fields__ if found.get(name) is None]
         if missing:
             raise ValueError(f"{source}: the configuration lacks {', '.join(missing)}")
-        return cls(**{name: found[name] for name in cls.__dataclass_fields__})
+        for name, field in cls.__dataclass_fields__.items():
+            number = int if field.type == "int" else int | float
+            value = found[name]
+            if not isinstance(value, number) or isinstance(value, bool) or not 0 < value < float("inf"):
+                raise ValueError(f"{source}: {name} must be a positive {field.type}, got {value!r}")
+        config = cls(**{name: found[name] for name in cls.__dataclass_fields__})
+        heads = config.num_attention_heads
+        if config.hidden_size % (2 * heads) or heads % config.num_key_value_heads:
+            raise ValueError(
+                f"{source}: {heads} attention heads and {config.num_key_value_heads} of keys and values do not divide "
+                f"a hidden size of {config.hidden_size}"
+            )
+        return config
 
 
 class EagleHead(nn.Module):
@@ -127,7 +141,8 @@ class Eagle(Drafter):
         width = self.output.weight.shape[1]
         if head.config.hidden_size != width:
             raise ValueError(
-                f"drafter {name}: hidden size {head.config.hidden_size}, but the target {target.name} has {width}"
+                f"drafter {name}: tensor fc.weight has shape {tuple(head.fc.weight.shape)}, expected "
+                f"{(width, 2 * width)}: the target {target.name} has hidden size {width}"
             )
         self.head = head.to(self.output.weight.device, self.output.weight.dtype).requires_grad_(False).eval()
         self.vocab_size = self.output.weight.shape[0]
@@ -229,14 +244,24 @@ class _Session(Session):
             self.keys, self.values = F.pad(self.keys, more), F.pad(self.values, more)
 
 
-def load(path: str | Path, target: LoadedModel) -> Eagle:
-    """An EAGLE drafter from a folder as published (config.json beside *.safetensors or *.bin) or one of our files.
+def load(path: str | Path, target: LoadedModel, pad_vocab: bool = False) -> Eagle:
+    """An EAGLE drafter: a folder as published, config.json beside *.safetensors or pytorch_model*.bin, or our file.
+
+    A checkpoint that carries its target's embedding must have as many tokens as this target has, unless pad_vocab.
 
     Raises OSError when nothing is there, ValueError naming the tensor and the expected shape when it does not fit.
     """
     path = Path(path).expanduser()
     tensors, values = _read_folder(path) if path.is_dir() else _read_file(path)
-    return Eagle(_fill(EagleConfig.read(values, path), tensors, path), target, f"eagle {path.stem}")
+    drafter = Eagle(_fill(EagleConfig.read(values, path), tensors, path), target, f"eagle {path.stem}")
+    expected = tuple(target.model.get_input_embeddings().weight.shape)
+    for name in ("embed_tokens.weight", "lm_head.weight"):
+        if name in tensors and tuple(tensors[name].shape) != expected and not pad_vocab:
+            raise ValueError(
+                f"{path}: tensor {name} has shape {tuple(tensors[name].shape)}, expected {expected} for the target "
+                f"{target.name}; pad_vocab takes a head made for another vocabulary"
+            )
+    return drafter
 
 
 def _fill(config: EagleConfig, tensors: dict[str, Tensor], path: Path) -> EagleHead:
@@ -244,22 +269,25 @@ def _fill(config: EagleConfig, tensors: dict[str, Tensor], path: Path) -> EagleH
     biases += ["fc"] * ("fc.bias" in tensors)
     with torch.device("meta"):
         head = EagleHead(config, tuple(biases), "layers.0.input_layernorm.weight" in tensors)
-    found = {}
-    for name, expected in head.state_dict().items():
-        if name not in tensors:
-            raise ValueError(f"{path}: tensor {name} is missing, expected shape {tuple(expected.shape)}")
-        if tensors[name].shape != expected.shape:
-            raise ValueError(
-                f"{path}: tensor {name} has shape {tuple(tensors[name].shape)}, expected {tuple(expected.shape)}"
-            )
-        if not tensors[name].isfinite().all():
-            raise ValueError(f"{path}: tensor {name} has entries that are not finite")
-        found[name] = tensors[name].float()
-    others = [n for n in tensors if n not in found and n.split(".")[0] not in ("embed_tokens", "lm_head")]
+    expected = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
+    check_tensors(path, tensors, expected)
+    others = [n for n in tensors if n not in expected and not n.startswith(("embed_tokens.", "lm_head."))]
+    others = [n for n in others if not n.endswith("rotary_emb.inv_freq")]  # rope_theta says the same
     if others:
         raise ValueError(f"{path}: tensor {others[0]} is no part of a one-layer EAGLE head (fc, layers.0.*)")
-    head.load_state_dict(found, assign=True)
+    head.load_state_dict({name: tensors[name].float() for name in expected}, assign=True)
     return head
+
+
+def check_tensors(path: Path, tensors: dict[str, Tensor], expected: dict[str, tuple[int, ...]]) -> None:
+    """Raises ValueError naming the first tensor that is missing, of another shape than expected, or not finite."""
+    for name, shape in expected.items():
+        if name not in tensors:
+            raise ValueError(f"{path}: tensor {name} is missing, expected shape {shape}")
+        if tuple(tensors[name].shape) != shape:
+            raise ValueError(f"{path}: tensor {name} has shape {tuple(tensors[name].shape)}, expected {shape}")
+        if not tensors[name].isfinite().all():
+            raise ValueError(f"{path}: tensor {name} has entries that are not finite")
 
 
 def _read_file(path: Path) -> tuple[dict[str, Tensor], dict]:
@@ -280,10 +308,10 @@ def _read_folder(path: Path) -> tuple[dict[str, Tensor], dict]:
     except ValueError as error:
         raise ValueError(f"{path / 'config.json'} is not JSON: {error}") from error
     tensors: dict[str, Tensor] = {}
-    for file in sorted(path.glob("*.safetensors")) or sorted(path.glob("*.bin")):
+    for file in sorted(path.glob("*.safetensors")) or sorted(path.glob("pytorch_model*.bin")):
         tensors |= read_tensors(file)[0]
     if not tensors:
-        raise FileNotFoundError(f"{path} holds no *.safetensors or *.bin file")
+        raise FileNotFoundError(f"{path} holds no *.safetensors or pytorch_model*.bin file")
     return tensors, values
 
 
@@ -311,4 +339,4 @@ def from_spec(target: LoadedModel, argument: str, pad_vocab: bool = False) -> Ea
     """Drafter "eagle:FOLDER" or "eagle:FILE"."""
     if not argument:
         raise ValueError("drafter eagle: give a folder or file, as in eagle:path/to/checkpoint")
-    return load(argument, target)
+    return load(argument, target, pad_vocab)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from gpu.drafters.causal_lm import CausalLM
-from gpu.drafters.eagle import read_tensors
+from gpu.drafters.eagle import check_tensors, read_tensors
 from gpu.drafters.early_exit import cut
 from gpu.models import LoadedModel
 
@@ -77,9 +77,14 @@ def hidden(short: PreTrainedModel, tokens: Tensor) -> Tensor:
 
 
 def own_copy(short: PreTrainedModel) -> PreTrainedModel:
-    """A cut model whose layers and final norm are its own, to be trained; embedding and head stay shared and frozen."""
+    """A cut model whose layers and final norm are its own, to be trained; embedding and head stay shared and frozen.
+
+    Raises ValueError for an architecture that names them otherwise than Llama does.
+    """
     base = short.base_model
     for name in ("layers", "norm"):
+        if not hasattr(base, name):
+            raise ValueError(f"{type(short).__name__} has no `{name}`; a drafter of trained layers needs it")
         setattr(base, name, copy.deepcopy(getattr(base, name)))
     return short
 
@@ -110,30 +115,21 @@ def load(path: str | Path, target: LoadedModel) -> CausalLM:
     tensors, metadata = read_tensors(path)
     if metadata.get("kind") not in ("lens", "layers") or "layers" not in tensors:
         raise ValueError(f"{path} is no lens or layers drafter (its kind is {metadata.get('kind', 'not given')})")
+    check_tensors(path, tensors, {"layers": ()})
     layers = int(tensors.pop("layers"))
     if metadata["kind"] == "lens":
         width = target.model.get_output_embeddings().weight.shape[1]
-        _check(path, tensors, {"lens": (width, width + 1)})
+        check_tensors(path, tensors, {"lens": (width, width + 1)})
         return Lens(target.model, layers, tensors["lens"])
     short = own_copy(cut(target.model, layers))
     parts = {
         f"{part}.{n}": p for part in ("layers", "norm") for n, p in getattr(short.base_model, part).state_dict().items()
     }
-    _check(path, tensors, {name: tuple(tensor.shape) for name, tensor in parts.items()})
+    check_tensors(path, tensors, {name: tuple(tensor.shape) for name, tensor in parts.items()})
     with torch.no_grad():
         for name, tensor in parts.items():
             tensor.copy_(tensors[name])
     return CausalLM(short.requires_grad_(False).eval(), f"{layers} trained layers")
-
-
-def _check(path: Path, tensors: dict[str, Tensor], expected: dict[str, tuple]) -> None:
-    for name, shape in expected.items():
-        if name not in tensors:
-            raise ValueError(f"{path}: tensor {name} is missing, expected shape {shape}")
-        if tuple(tensors[name].shape) != shape:
-            raise ValueError(f"{path}: tensor {name} has shape {tuple(tensors[name].shape)}, expected {shape}")
-        if not tensors[name].isfinite().all():
-            raise ValueError(f"{path}: tensor {name} has entries that are not finite")
 
 
 def _with_norm(short: PreTrainedModel, norm: nn.Module) -> PreTrainedModel:

@@ -6,6 +6,8 @@ n-gram model that has seen the context before is sharp and gets more say than on
 
 from __future__ import annotations
 
+import re
+
 import torch
 from torch import Tensor
 
@@ -67,7 +69,7 @@ def from_spec(target: LoadedModel, argument: str, pad_vocab: bool = False) -> Mi
 
     parts, _, confidence = argument.partition("^")
     weights, drafters = [], []
-    for part in parts.split("+"):
+    for part in re.split(r"\+(?=[^+*]*\*)", parts):  # a plus sign may also stand in the name of a file
         weight, times, spec = part.partition("*")
         try:
             weights.append(float(weight))

@@ -1,11 +1,15 @@
 """Lens, EAGLE head, n-grams and mixtures: sessions against plain recomputation, losslessness, checkpoints."""
 
+import contextlib
 import json
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.torch import save_file
 from transformers import LlamaConfig, Qwen2Config
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
@@ -15,6 +19,8 @@ from gpu import drafters
 from gpu.drafters import eagle, lens
 from gpu.drafters.base import PADDED, ROOT_PARENT, UNEXPANDED
 from gpu.drafters.callable import CallableDrafter
+from gpu.drafters.causal_lm import CausalLM
+from gpu.drafters.early_exit import EarlyExit, cut
 from gpu.drafters.mixture import Mixture
 from gpu.drafters.ngram import NGram
 from gpu.samplers import Sampler
@@ -23,6 +29,11 @@ from tests.gpu.test_lossless import P_VALUE, VOCABULARY, make_method, p_value
 from tests.gpu.tiny_models import loaded, tiny_model
 
 CONFIG = eagle.EagleConfig(32, 40, 4, 2, 1e-6, 10000.0)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["type", "rope_theta", "x"]), inner),
+    max_leaves=4,
+)
 
 
 def random_head(seed=0, biases=(), input_norm=False):
@@ -44,6 +55,22 @@ def target():
     return loaded(tiny_model("llama", VOCABULARY, 0, scale=1.5))
 
 
+def random_layers(target, seed=9):
+    """A copy of the first layer with weights of its own."""
+    torch.manual_seed(seed)
+    model = lens.own_copy(cut(target.model, 1))
+    with torch.no_grad():
+        for parameter in model.base_model.layers.parameters():
+            if parameter.ndim == 2:
+                parameter.normal_(0, 0.3)
+    return model
+
+
+def bigram(vocab_size):
+    """Logits (V, V) after each last token."""
+    return torch.randn(vocab_size, vocab_size, generator=torch.Generator().manual_seed(2)) * 2
+
+
 def make_all(target):
     """One drafter of each kind of this folder."""
     v = target.vocab_size
@@ -51,6 +78,10 @@ def make_all(target):
     ngram = NGram(v, 3, [[1, 5, 2, 3, 1, 5, 2, 4]])
     return {
         "lens": random_lens(target),
+        "layers": CausalLM(random_layers(target)),
+        "early-exit": EarlyExit(target.model, 1),
+        "causal-lm": CausalLM(tiny_model("qwen2", v, 5, scale=1.5)),
+        "callable": CallableDrafter(lambda texts: bigram(v)[[text[-1] for text in texts]], v),
         "eagle": head,
         "ngram": ngram,
         "mixture": Mixture([head, ngram], [3, 1]),
@@ -58,7 +89,9 @@ def make_all(target):
     }
 
 
-KINDS = ("lens", "eagle", "ngram", "mixture", "confident-mixture")
+KINDS = (
+    "lens", "layers", "early-exit", "causal-lm", "callable", "eagle", "ngram", "mixture", "confident-mixture",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -237,12 +270,15 @@ def test_impossible_mixtures_are_refused(weights):
         Mixture([NGram(8, 2), NGram(8, 3)], weights)
 
 
-def test_mixture_by_name(target):
+def test_mixture_by_name(target, tmp_path):
     mixture = drafters.make("mixture:3*ngram:2+1*ngram:3^0.5", target)
     assert (mixture.weights, mixture.confidence) == ([0.75, 0.25], 0.5)
     for spec in ("mixture:", "mixture:ngram:2", "mixture:x*ngram:2", "mixture:0*ngram:2"):
         with pytest.raises(ValueError, match="mixture:"):
             drafters.make(spec, target)
+    file = tmp_path / "a+b.safetensors"
+    save_file(lens.packed(torch.zeros(32, 33), 1), file, {"kind": "lens"})
+    assert len(drafters.make(f"mixture:0.5*lens:{file}+0.5*ngram:3", target).drafters) == 2
 
 
 # EAGLE checkpoints
@@ -331,6 +367,15 @@ def test_eagle_files_of_ours_round_trip(target, tmp_path):
         ({"config": {"rope_scaling": {"type": "linear", "factor": 2}}}, "rope_scaling"),
         ({"config": {"hidden_size": None}}, "lacks hidden_size"),
         ({"config": {"hidden_act": "gelu"}}, "hidden_act 'gelu'"),
+        ({"config": {"num_attention_heads": 0}}, "num_attention_heads must be a positive int, got 0"),
+        ({"config": {"hidden_size": 32.5}}, r"hidden_size must be a positive int, got 32\.5"),
+        ({"config": {"rope_theta": float("nan")}}, "rope_theta must be a positive float, got nan"),
+        ({"config": {"num_attention_heads": 3}}, "do not divide a hidden size of 32"),
+        ({"config": {"num_key_value_heads": 3}}, "4 attention heads and 3 of keys and values do not divide"),
+        (
+            {"embed_tokens__weight": torch.zeros(VOCABULARY + 2, 32)},
+            r"tensor embed_tokens\.weight has shape \(10, 32\), expected \(8, 32\) for the target tiny",
+        ),
     ],
 )
 def test_mismatched_checkpoints_name_the_fault(target, tmp_path, changes, message):
@@ -343,8 +388,34 @@ def test_mismatched_checkpoints_name_the_fault(target, tmp_path, changes, messag
 def test_a_head_for_another_target_is_refused(tmp_path):
     other = loaded(tiny_model("gpt2", VOCABULARY))
     other.model.lm_head.weight = torch.nn.Parameter(torch.zeros(VOCABULARY, 16))
-    with pytest.raises(ValueError, match="hidden size 32, but the target tiny has 16"):
+    fault = r"tensor fc\.weight has shape \(32, 64\), expected \(16, 32\): the target tiny has hidden size 16"
+    with pytest.raises(ValueError, match=fault):
         eagle.Eagle(random_head(), other)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ValueError, match="not JSON"):
+        eagle.load(tmp_path, other)
+
+
+@settings(deadline=None)
+@given(st.sampled_from([*CONFIG.__dataclass_fields__, "rope_scaling", "rope_parameters", "hidden_act", None]), JSON)
+def test_no_configuration_is_worse_than_one_clear_line(field, junk):
+    """Whatever JSON stands in a config.json: a configuration that a head can be built of, or a ValueError."""
+    values = junk if field is None else asdict(CONFIG) | {field: junk}
+    with contextlib.suppress(ValueError), torch.device("meta"):
+        assert eagle.EagleHead(eagle.EagleConfig.read(values, "config.json")).config.head_dim % 2 == 0
+
+
+def test_what_published_folders_also_hold_is_no_obstacle(target, tmp_path):
+    """Rotary tables in old files, the trainer's own pickle beside them; another vocabulary only when asked for."""
+    more = {
+        "layers__0__self_attn__rotary_emb__inv_freq": torch.zeros(4),
+        "embed_tokens__weight": torch.zeros(9, 32),
+    }
+    folder, _ = write_checkpoint(tmp_path / "ckpt", "llama", ["fc"], "bin", **more)
+    (folder / "training_args.bin").write_bytes(b"\x80\x04cos\nsystem\n(S'true'\ntR.")
+    with pytest.raises(ValueError, match="embed_tokens"):
+        drafters.make(f"eagle:{folder}", target)
+    assert drafters.make(f"eagle:{folder}", target, pad_vocab=True).vocab_size == VOCABULARY
 
 
 def test_corrupt_and_absent_checkpoints(target, tmp_path):
@@ -394,6 +465,9 @@ def test_lens_files(target, tmp_path):
     assert torch.equal(root_logits(drafters.make(f"lens:{path}", target), target, [1, 2, 3]), expected)
     save_file(lens.packed(torch.zeros(32, 32), 1), path, {"kind": "lens"})
     with pytest.raises(ValueError, match=r"tensor lens has shape \(32, 32\), expected \(32, 33\)"):
+        lens.load(path, target)
+    save_file({"lens": matrix, "layers": torch.tensor([1, 1])}, path, {"kind": "lens"})
+    with pytest.raises(ValueError, match=r"tensor layers has shape \(2,\), expected \(\)"):
         lens.load(path, target)
     save_file({"x": torch.zeros(1)}, path)
     with pytest.raises(ValueError, match="no lens or layers drafter"):

@@ -1,6 +1,7 @@
 """Training drafters: losses against plain formulas, the unrolled head against its session, resuming, the whole job."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -136,6 +137,19 @@ def test_a_checkpoint_of_something_else_is_refused(target, tmp_path):
     torch.save({"step": 1}, tmp_path / "checkpoint.pt")
     with pytest.raises(ValueError, match="no checkpoint of this training run"):
         trainer.resume(tmp_path / "checkpoint.pt")
+
+
+def test_the_steps_that_a_time_allows_count_the_dear_ones_too(target, monkeypatch):
+    """A step costs 1 s in the first half of the schedule and 3 s in the second: 100 s allow 50 steps, not 100."""
+    trainer, _ = make_trainer(target)
+    clock = SimpleNamespace(seconds=7.0)
+
+    def advance(probe):
+        clock.seconds += 1.0 if probe.step < probe.steps / 2 else 3.0
+
+    monkeypatch.setattr(training.Trainer, "advance", advance)
+    assert train_drafter._affordable(trainer, 100.0, clock) == int(0.93 * 50)
+    assert (trainer.step, trainer.steps) == (0, 8)
 
 
 @pytest.mark.parametrize("loss", ["cross-entropy", "acceptance"])
@@ -297,6 +311,24 @@ def test_the_same_seed_gives_the_same_lens_bit_for_bit(speaker, small, tmp_path)
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
     train(speaker, tmp_path / "c.safetensors", "lens", seed=1)
     assert (tmp_path / "a.safetensors").read_bytes() != (tmp_path / "c.safetensors").read_bytes()
+
+
+def test_a_slower_machine_fits_the_same_lens(speaker, small, tmp_path, monkeypatch):
+    for name, seconds in (("quick", 0.0), ("slow", 150.0)):
+        monkeypatch.setattr(train_drafter.Clock, "seconds", seconds)
+        card = train(speaker, tmp_path / f"{name}.safetensors", "lens", minutes=4.0)
+        assert card["seconds"] == seconds
+    assert (tmp_path / "quick.safetensors").read_bytes() == (tmp_path / "slow.safetensors").read_bytes()
+
+
+def test_a_target_unlike_llama(speaker, small, tmp_path):
+    """An EAGLE head needs nothing but hidden states, embedding and output layer; lens and layers say what they lack."""
+    gpt2 = LoadedModel(tiny_model("gpt2", len(speaker.tokenizer), 0), speaker.tokenizer, "gpt2")
+    assert train(gpt2, tmp_path / "eagle.safetensors", "eagle")["steps"] == 5
+    assert make(f"eagle:{tmp_path / 'eagle.safetensors'}", gpt2).needs_features
+    for kind, part in (("lens", "final norm"), ("layers", "no `layers`")):
+        with pytest.raises(ValueError, match=part):
+            train(gpt2, tmp_path / f"{kind}.safetensors", kind)
 
 
 def test_a_killed_job_ends_with_the_same_drafter(speaker, small, tmp_path, monkeypatch):
