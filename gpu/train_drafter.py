@@ -96,8 +96,9 @@ def run(target: LoadedModel, settings: Settings, out: Path, command: str, progre
 
 
 def _claim(work: Path, settings: Settings) -> None:
+    """Raises ValueError when the folder holds what a run with other settings has made."""
     file, mine = work / "settings.json", json.loads(json.dumps(asdict(settings)))
-    if not file.exists():
+    if not file.exists() or list(work.iterdir()) == [file]:
         _write(file, json.dumps(mine, indent=1))
     elif (found := json.loads(file.read_text())) != mine:
         differing = [name for name in mine if found.get(name) != mine[name]]
@@ -165,9 +166,9 @@ def _halves(corpus: Corpus) -> tuple[Corpus, Corpus]:
 
 
 def _lens(target: LoadedModel, settings: Settings, work: Path, clock: Clock, progress: Progress) -> tuple:
-    held, kinds = held_out(target, settings, work, progress)
-    ridge, count = lens.Ridge(target.model.config.hidden_size), 0
     short = lens.before_norm(target.model, settings.layers)
+    ridge, count = lens.Ridge(target.model.config.get_text_config(decoder=True).hidden_size), 0
+    held, kinds = held_out(target, settings, work, progress)
     for corpus in texts(target, settings, work, clock, progress):
         for tokens, features, start in corpus.split():
             ridge.add(lens.hidden(short, tokens)[start:], features[start:].to(target.model.device))
@@ -179,17 +180,18 @@ def _lens(target: LoadedModel, settings: Settings, work: Path, clock: Clock, pro
 
 
 def _distil(target: LoadedModel, settings: Settings, work: Path, clock: Clock, progress: Progress) -> tuple:
-    held, kinds = held_out(target, settings, work, progress)
-    corpus = training_data.join(list(texts(target, settings, work, clock, progress)))
     torch.manual_seed(settings.seed)
     if settings.kind == "eagle":
         head = eagle.EagleHead(_eagle_config(target)).to(target.model.device)
-        training.start_from_ridge(head, target.model.get_input_embeddings().weight.detach(), corpus)
         student, plan = training.EagleStudent(head, target.model.get_input_embeddings()), training.Plan(depth=2)
     else:
-        short = cut(target.model, settings.layers)
-        student = training.LayersStudent(lens.own_copy(short).float().requires_grad_(True))
-        plan = training.Plan(peak=1e-3)
+        student, plan = training.LayersStudent(lens.own_copy(cut(target.model, settings.layers))), training.Plan()
+        for part in (student.model.base_model.layers, student.model.base_model.norm):  # the rest is the target's
+            part.float().requires_grad_(True)
+    held, kinds = held_out(target, settings, work, progress)
+    corpus = training_data.join(list(texts(target, settings, work, clock, progress)))
+    if settings.kind == "eagle":
+        training.start_from_ridge(head, target.model.get_input_embeddings().weight.detach(), corpus)
     plan = replace(plan, seed=settings.seed, loss=settings.loss, n=settings.n)
     trainer = training.Trainer(student, target, corpus, 1, plan)
     checkpoint = work / "checkpoint.pt"

@@ -77,14 +77,16 @@ class EagleStudent(nn.Module):
 
 
 class LayersStudent(nn.Module):
-    """The target's first layers, copied, with a final norm of their own."""
+    """The target's first layers with a final norm, copied or the target's own, on the target's embedding."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, tokens: Tensor, features: Tensor, depth: int) -> list[Tensor]:
-        return [self.model.base_model(input_ids=tokens, use_cache=False).last_hidden_state]
+        base = self.model.base_model
+        embedded = self.model.get_input_embeddings()(tokens).detach().to(next(base.layers.parameters()).dtype)
+        return [base(inputs_embeds=embedded, use_cache=False).last_hidden_state]
 
 
 class Trainer:

@@ -1,5 +1,6 @@
 """Training drafters: losses against plain formulas, the unrolled head against its session, resuming, the whole job."""
 
+import copy
 import json
 from types import SimpleNamespace
 
@@ -293,7 +294,10 @@ def train(speaker, out, kind, data=("self",), **changes):
 @pytest.mark.parametrize("kind", ["lens", "eagle", "layers"])
 def test_the_job_writes_a_drafter_that_loads_and_its_card(speaker, small, tmp_path, kind):
     out = tmp_path / "drafter.safetensors"
+    before = {name: tensor.clone() for name, tensor in speaker.model.state_dict().items()}
     card = train(speaker, out, kind)
+    assert not any(parameter.requires_grad for parameter in speaker.model.parameters())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in speaker.model.state_dict().items())
     assert json.loads(out.with_suffix(".json").read_text()) == json.loads(json.dumps(card))
     assert set(card["held_out"]["depth 1"]) == {"mean", *KINDS}
     assert not out.with_suffix(".work").exists()
@@ -328,7 +332,18 @@ def test_a_target_unlike_llama(speaker, small, tmp_path):
     assert make(f"eagle:{tmp_path / 'eagle.safetensors'}", gpt2).needs_features
     for kind, part in (("lens", "final norm"), ("layers", "no `layers`")):
         with pytest.raises(ValueError, match=part):
-            train(gpt2, tmp_path / f"{kind}.safetensors", kind)
+            train(gpt2, tmp_path / "refused.safetensors", kind)  # leaves nothing that stands in the next one's way
+
+
+@pytest.mark.parametrize("kind", ["lens", "eagle", "layers"])
+def test_a_target_in_16_bit(speaker, small, tmp_path, kind):
+    """As on a GPU: the drafter is trained in float32, the target stays as it is and the drafter runs on it."""
+    half = LoadedModel(copy.deepcopy(speaker.model).bfloat16(), speaker.tokenizer, "half")
+    train(half, tmp_path / "drafter.safetensors", kind)
+    assert {parameter.dtype for parameter in half.model.parameters()} == {torch.bfloat16}
+    with Progress(disable=True):
+        held = training_data.held_out(half, 0)
+    assert (replay(make(f"{kind}:{tmp_path / 'drafter.safetensors'}", half), half, held, 2).alpha > 0).all()
 
 
 def test_a_killed_job_ends_with_the_same_drafter(speaker, small, tmp_path, monkeypatch):
