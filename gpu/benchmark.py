@@ -24,6 +24,7 @@ from gpu.prompts import Question, chat_tokens
 from gpu.recording import Bounds
 from gpu.records import PHASES, Record, Visit
 from gpu.summaries import Estimate, Summary, ratio, summarise
+from mdsd_theory.files import write_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -247,7 +248,7 @@ def run(
 def _resume(part: Path, settings: dict) -> list[Turn]:
     """The turns already in the file, which is begun when it is not there."""
     if not part.exists():
-        part.write_text(json.dumps({"settings": settings}) + "\n", encoding="utf-8")
+        write_text(part, json.dumps({"settings": settings}) + "\n")
         return []
     lines = part.read_text(encoding="utf-8").splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):  # killed while writing a question's lines
@@ -259,9 +260,7 @@ def _resume(part: Path, settings: dict) -> list[Turn]:
     # a question's lines are written together, but a kill may have come between them
     complete = [turn for turn in turns if _is_complete(turn.question, turns, settings)]
     kept = "".join([lines[0], *(json.dumps(to_json(turn)) + "\n" for turn in complete)])
-    temporary = part.with_name(part.name + ".new")
-    temporary.write_text(kept, encoding="utf-8")
-    os.replace(temporary, part)
+    write_text(part, kept)
     return complete
 
 

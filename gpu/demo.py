@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from gpu.prompts import Question, chat_tokens
 from gpu.recording import TRACE_DTYPES, Bounds, Recorder
 from gpu.records import Record
 from gpu.summaries import Summary, summarise
+from mdsd_theory.files import write_text, written_whole
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -95,7 +95,7 @@ def run(
         for m, s, t in zip(compared, summaries, texts, strict=True)
     ]  # fmt: skip
     plot(compared, summaries, folder / "acceptance.png")
-    _write(folder / "results.json", json.dumps({"settings": settings, "methods": results}, indent=1).encode())
+    write_text(folder / "results.json", json.dumps({"settings": settings, "methods": results}, indent=1))
     return summaries
 
 
@@ -146,12 +146,5 @@ def plot(compared: list[Method], summaries: list[Summary], path: Path) -> None:
     axes.set_xlim(0, 1)
     axes.grid(axis="x", alpha=0.3)
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
-    temporary = path.with_name(path.stem + ".part.png")
-    figure.savefig(temporary, dpi=150)
-    os.replace(temporary, path)
-
-
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)
+    with written_whole(path) as temporary:
+        figure.savefig(temporary, dpi=150)

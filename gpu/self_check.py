@@ -40,6 +40,7 @@ from gpu.samplers import Sampler
 from gpu.summaries import summarise
 from gpu.trees import kary
 from gpu.verification import make
+from mdsd_theory.files import write_text
 
 P_VALUE = 1e-9  # false alarm rate of each losslessness test
 TABLE_ROWS = 256
@@ -262,11 +263,11 @@ def main(
                       ("speed", speed)):  # fmt: skip
         with console.status(part), torch.no_grad():
             results[part] = run(where, size)
-        out.write_text(json.dumps({**results, "complete": False}, indent=1))
+        write_text(out, json.dumps({**results, "complete": False}, indent=1))
     results["seconds"] = time.perf_counter() - start
     if where.type == "cuda":
         results["peak_bytes"] = torch.cuda.max_memory_allocated(where)
-    out.write_text(json.dumps({**results, "complete": True}, indent=1))
+    write_text(out, json.dumps({**results, "complete": True}, indent=1))
     for table in _tables(results):
         console.print(table)
     console.print(f"{name}, {results['seconds']:.0f} s; figures in {out}")

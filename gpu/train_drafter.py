@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from gpu.drafters.early_exit import cut
 from gpu.models import LoadedModel
 from gpu.training_data import Corpus
 from gpu.training_prompts import HELD_OUT, KINDS
+from mdsd_theory.files import write_text, written_whole
 
 TEXT_SHARE = 0.4  # of the time, for making text; the rest trains
 MOST_PIECES = 64
@@ -63,7 +63,7 @@ class Clock:
         return self._before + self._now() - self._started
 
     def save(self) -> None:
-        _write(self.file, json.dumps(self.seconds))
+        write_text(self.file, json.dumps(self.seconds))
 
 
 def run(target: LoadedModel, settings: Settings, out: Path, command: str, progress: Progress) -> dict:
@@ -87,10 +87,9 @@ def run(target: LoadedModel, settings: Settings, out: Path, command: str, progre
         **size,
         "held_out": rates,
     }
-    partial = out.with_name(out.name + ".partial")
-    save_file(tensors, partial, metadata)
-    os.replace(partial, out)
-    _write(out.with_suffix(".json"), json.dumps(card, indent=1) + "\n")
+    with written_whole(out) as temporary:
+        save_file(tensors, temporary, metadata)
+    write_text(out.with_suffix(".json"), json.dumps(card, indent=1) + "\n")
     shutil.rmtree(work)
     return card
 
@@ -99,7 +98,7 @@ def _claim(work: Path, settings: Settings) -> None:
     """Raises ValueError when the folder holds what a run with other settings has made."""
     file, mine = work / "settings.json", json.loads(json.dumps(asdict(settings)))
     if not file.exists() or list(work.iterdir()) == [file]:
-        _write(file, json.dumps(mine, indent=1))
+        write_text(file, json.dumps(mine, indent=1))
     elif (found := json.loads(file.read_text())) != mine:
         differing = [name for name in mine if found.get(name) != mine[name]]
         raise ValueError(f"{work} is a run with another {', '.join(differing)}; delete it, or name another output")
@@ -270,9 +269,3 @@ def _rates(per_depth: list[tuple], kinds: list[str]) -> dict:
         mean = {name: round(sum(x[name] for x in of.values()) / len(of), 4) for name in ("alpha", "alpha_star")}
         found[f"depth {level + 1}"] = {"mean": mean, **of}
     return found
-
-
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text)
-    os.replace(partial, path)

@@ -8,7 +8,6 @@ was killed ends where it would have ended.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from gpu import losses
 from gpu.drafters.eagle import EagleHead
 from gpu.models import LoadedModel
 from gpu.training_data import Corpus, hash_seed
+from mdsd_theory.files import written_whole
 
 RARE = 2048  # sampled rows of the head that stand for all tokens the corpus never has
 
@@ -171,9 +171,8 @@ class Trainer:
             "student": self.student.state_dict(),
             "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
         }
-        partial = path.with_name(path.name + ".partial")
-        torch.save(state, partial)
-        os.replace(partial, path)
+        with written_whole(path) as temporary:
+            torch.save(state, temporary)
 
     def resume(self, path: Path) -> None:
         """Raises ValueError for a checkpoint of another student."""

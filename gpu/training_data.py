@@ -9,7 +9,6 @@ then features @ head.T, for the target and for a drafter that predicts features 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from gpu.attention import Reader
 from gpu.models import LoadedModel
 from gpu.training_prompts import Prompt, held_out_prompts, training_prompts
+from mdsd_theory.files import written_whole
 
 CHUNK_PROMPTS = 128
 NEW_TOKENS = 112
@@ -55,9 +55,8 @@ class Corpus:
         return list(zip(self.tokens.split(sizes), self.features.split(sizes), self.starts.tolist(), strict=True))
 
     def save(self, path: Path) -> None:
-        partial = path.with_name(path.name + ".partial")
-        save_file({name: getattr(self, name).contiguous() for name in self.__dataclass_fields__}, partial)
-        os.replace(partial, path)
+        with written_whole(path) as temporary:
+            save_file({name: getattr(self, name).contiguous() for name in self.__dataclass_fields__}, temporary)
 
     @classmethod
     def load(cls, path: Path) -> Corpus:

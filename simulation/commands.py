@@ -92,8 +92,8 @@ def plot(
 
 def report(results: "Results", folder: Path, console: Console) -> None:
     """Print the table; write it as Markdown, CSV, LaTeX and JSON, and the pictures, into the folder."""
+    from mdsd_theory.files import write_text
     from simulation import plots, tables
-    from simulation.study import write_atomically
 
     for table in tables.rich_tables(results):
         console.print(table)
@@ -107,7 +107,7 @@ def report(results: "Results", folder: Path, console: Console) -> None:
     if results.trees:
         files["trees.csv"] = tables.to_csv(results.trees)
     for name, text in files.items():
-        write_atomically(folder / name, text)
+        write_text(folder / name, text)
     pictures = plots.plot_all(results, folder / "plots") if results.rows else []
     console.print(f"{folder}: {', '.join(files)}" + f", plots/ ({len(pictures)} files)" * bool(pictures))
     if results.flagged:

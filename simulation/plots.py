@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 
+from mdsd_theory.files import written_whole
 from simulation.results import Results
 
 matplotlib.use("Agg")
@@ -176,9 +177,8 @@ def _save(figure: plt.Figure, stem: Path) -> list[Path]:
     files = []
     for kind, metadata in FIXED_METADATA.items():
         path = stem.with_name(f"{stem.name}.{kind}")
-        temporary = path.with_name(path.name + ".part")
-        figure.savefig(temporary, format=kind, metadata=metadata)
-        os.replace(temporary, path)
+        with written_whole(path) as temporary:
+            figure.savefig(temporary, format=kind, metadata=metadata)
         files.append(path)
     plt.close(figure)
     return files

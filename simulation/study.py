@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mdsd_theory import drafts, optimal_acceptance, verifiers
+from mdsd_theory.files import write_text
 from simulation import execution, trees
 from simulation.monte_carlo import Estimate, acceptance, seed_of
 from simulation.results import CELLS, SETTINGS, Results
@@ -274,7 +275,7 @@ class Study:
             raise ValueError(f"{folder} exists and holds no study; results go into a new or empty folder")
         else:
             (folder / CELLS).mkdir(parents=True, exist_ok=True)
-            write_atomically(path, json.dumps(mine, indent=1))
+            write_text(path, json.dumps(mine, indent=1))
 
     def _load(self, folder: Path | None, cell: Cell) -> dict | None:
         path = folder and folder / CELLS / cell.file_name(self.sources)
@@ -282,7 +283,7 @@ class Study:
 
     def _save(self, folder: Path | None, cell: Cell, measured: dict) -> None:
         if folder is not None:
-            write_atomically(folder / CELLS / cell.file_name(self.sources), json.dumps(measured))
+            write_text(folder / CELLS / cell.file_name(self.sources), json.dumps(measured))
 
 
 def measure(task: Task) -> dict[str, Any]:
@@ -315,13 +316,6 @@ def measure(task: Task) -> dict[str, Any]:
             for k, name in enumerate(cell.verifiers)
         },
     }
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """The file is there whole or not at all."""
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def read_study_file(path: Path) -> dict[str, Any]:

@@ -29,6 +29,8 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
+from mdsd_theory.files import write_text, written_whole
+
 HEADER = "trace.json"
 FORMAT = "mdsd-trace"
 VERSION = 1
@@ -178,9 +180,7 @@ class TraceWriter:
         self._header["target_vocab"], self._header["draft_vocab"] = self._vocabularies
         self._header["columns"] = list(self._columns)
         self._header["shards"] = self._shards
-        temporary = self.folder / (HEADER + ".part")
-        temporary.write_text(json.dumps(self._header, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.replace(temporary, self.folder / HEADER)
+        write_text(self.folder / HEADER, json.dumps(self._header, indent=1, ensure_ascii=False) + "\n")
 
     def __enter__(self) -> "TraceWriter":
         return self
@@ -347,13 +347,11 @@ def _write_safetensors(path: Path, tensors: dict[str, np.ndarray], logits_dtype:
     header = json.dumps(layout).encode()
     header += b" " * (-len(header) % 8)  # data starts aligned
     digest = hashlib.sha256()
-    temporary = path.with_suffix(path.suffix + ".part")
-    with temporary.open("wb") as out:
+    with written_whole(path) as temporary, temporary.open("wb") as out:
         for data in [len(header).to_bytes(8, "little"), header, *(np.ascontiguousarray(a) for a in tensors.values())]:
             digest.update(data)
             out.write(data)
         size = out.tell()
-    os.replace(temporary, path)
     return digest.hexdigest(), size
 
 

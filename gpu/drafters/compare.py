@@ -9,7 +9,6 @@ writes after the held-out prompts of `gpu.training_prompts` at T = 1, so p and q
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from gpu.models import LoadedModel, load_bundled
 from gpu.replay import replay
 from gpu.training_data import Corpus
 from gpu.training_prompts import held_out_prompts
+from mdsd_theory.files import write_text, written_whole
 
 DRAFTS = 4
 
@@ -88,7 +88,8 @@ def draw(records: list, path: Path) -> None:
         xlabel="cost of one draft token, in target passes of one token", ylabel="acceptance, T = 1", ylim=(0, None)
     )
     axes.legend()
-    figure.savefig(path, dpi=110)
+    with written_whole(path) as temporary:
+        figure.savefig(temporary, dpi=110)
 
 
 def main(folder: Path, specs: list[str], texts: int = 3, stride: int = 3) -> None:
@@ -103,11 +104,8 @@ def main(folder: Path, specs: list[str], texts: int = 3, stride: int = 3) -> Non
         chosen = [i for i, kind in enumerate(kinds) if kinds[:i].count(kind) < texts]
         held = training_data.select(Corpus.load(cached), chosen)
         records = compare(target, specs, held, [kinds[i] for i in chosen], stride, progress)
-    partial = folder / "acceptance.json.partial"
-    partial.write_text(
-        json.dumps({"texts": texts, "stride": stride, "drafts": DRAFTS, "records": records}, indent=1) + "\n"
-    )
-    os.replace(partial, folder / "acceptance.json")
+    found = {"texts": texts, "stride": stride, "drafts": DRAFTS, "records": records}
+    write_text(folder / "acceptance.json", json.dumps(found, indent=1) + "\n")
     draw(records, folder / "acceptance.png")
     print(table(records))
 
