@@ -144,7 +144,7 @@ def decode(
 
 
 def record(
-    out: Annotated[Path, typer.Option(help="Folder for the trace; must not exist yet or be empty.")],
+    out: Annotated[Path, typer.Option(help="Folder for the trace, new or empty; an interrupted one is continued.")],
     prompts: Prompts = None,
     target: Target = None,
     draft: Draft = None,
@@ -171,10 +171,11 @@ def record(
     batch: Annotated[int, typer.Option(help="Prompts decoded together.")] = 1,
     seed: Seed = 0,
 ) -> None:
-    """Record both models' logits at the positions that decoding visits, for `mdsd study`."""
+    """Record both models' logits at every position that decoding visits, one per emitted token, for `mdsd study`."""
     from gpu.decoding import Method
     from gpu.prompts import DEMO, read_questions
     from gpu.recording import record_questions, tree_settings
+    from simulation.traces import check_room
 
     questions = read_questions(prompts or DEMO)
     method = Method.make(
@@ -189,14 +190,14 @@ def record(
     if keep_top is not None:
         _at_least_one("--keep-top", keep_top)
     console = Console()
-    folder = _new_folder(out, "")
+    check_room(out)
     loaded, drafter = _load(console, target, draft, pad_vocab, dtype=dtype, device=device, device_map=device_map)
     with _progress(console) as progress:
         rows = record_questions(
-            folder, loaded, drafter, questions, method, max_tokens=max_tokens, seed=seed, batch=batch,
+            out, loaded, drafter, questions, method, max_tokens=max_tokens, seed=seed, batch=batch,
             keep_top=keep_top, whole_trees=whole_trees, pad_vocab=pad_vocab, progress=progress,
         )  # fmt: skip
-    console.print(f"{rows} positions of {len(questions)} prompts in [bold]{folder}[/]")
+    console.print(f"{rows} positions of {len(questions)} prompts in [bold]{out}[/]")
 
 
 def bench(

@@ -6,6 +6,7 @@ Observers for `gpu.decoding.stream`: called after each step, not part of its tim
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,31 +29,30 @@ TRACE_DTYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.floa
 
 
 class VisitedNode(NamedTuple):
-    """A verified node with drafts: where it is, and both models' logits (V,) there."""
+    """A verified node, at which one token was emitted: where it is, and both models' logits (V,) there."""
 
     row: int  # of the step's texts
     visit: int  # index into that record's visits
-    slot: int
-    drafts: int
+    drafts: int  # 0 at a leaf and where the text had no room for one
     target: Tensor
-    draft: Tensor
-    q: Tensor  # (V,), what the drafts were drawn from
+    draft: Tensor | None  # None at a leaf that the drafter was not run on
+    q: Tensor  # (V,), what the drafts were drawn from, if there are any
 
 
 def visited(step: Step) -> Iterator[VisitedNode]:
-    """The step's verified nodes that had drafts, text by text from the root down."""
+    """The step's verified nodes, text by text from the root down."""
     drafted = step.drafted
     column = {slot: index for index, slot in enumerate(step.slots)}
     expanded = {slot: index for index, slot in enumerate(drafted.numbers)}
     for row, (record, kept) in enumerate(zip(step.records, step.kept, strict=True)):
         for depth in range(kept):
-            slot, drafts = int(step.walk.nodes[row, depth]), int(step.walk.drafts[row, depth])
-            if drafts:
-                q = drafted.q[row, drafted.layout.row_of_slot[slot]]
-                yield VisitedNode(
-                    row, len(record.visits) - kept + depth, slot, drafts, step.logits[row, column[slot]],
-                    drafted.logits[expanded[slot]][row], q,
-                )  # fmt: skip
+            slot = int(step.walk.nodes[row, depth])
+            yield VisitedNode(
+                row, len(record.visits) - kept + depth, int(step.walk.drafts[row, depth]),
+                step.logits[row, column[slot]],
+                drafted.logits[expanded[slot]][row] if slot in expanded else None,
+                drafted.q[row, drafted.layout.row_of_slot[slot]],
+            )  # fmt: skip
 
 
 class Bounds:
@@ -65,6 +65,8 @@ class Bounds:
         from mdsd_theory import optimal_acceptance
 
         for node in visited(step):
+            if not node.drafts:
+                continue
             p = unit_sum(self.method.sampling(node.target))
             draft = self.method.sampler.theory(unit_sum(node.q), node.drafts)
             visits = step.records[node.row].visits
@@ -74,30 +76,30 @@ class Bounds:
 class Recorder:
     """Appends every visited node's logits to a trace, as the models gave them or rounded to `dtype`.
 
-    Records are taken for the header's prompts in the order in which they first come up.
+    One recorder sees one batch, whose texts are the header's prompts from number `first` on. Where the drafter is run
+    on leaves too, every emitted token has its row; without, tokens that follow a whole accepted path have none.
     """
 
-    def __init__(self, writer: TraceWriter, dtype: torch.dtype) -> None:
-        self.writer, self.dtype = writer, dtype
+    def __init__(self, writer: TraceWriter, dtype: torch.dtype, first: int = 0) -> None:
+        self.writer, self.dtype, self.first = writer, dtype, first
         self.records: list[Record] = []
-        self.rows = 0
 
     def prompt_of(self, record: Record) -> int:
         """Index of the record's prompt in the header."""
-        for index, known in enumerate(self.records):
-            if known is record:
-                return index
-        self.records.append(record)
-        return len(self.records) - 1
+        return self.first + next(index for index, known in enumerate(self.records) if known is record)
 
     def __call__(self, step: Step) -> None:
+        self.records = self.records or list(step.records)  # no text ends before its first step
+        self.append(step)
+
+    def append(self, step: Step) -> None:
         for node in visited(step):
-            record = step.records[node.row]
-            self.writer.append(
-                raw(node.target, self.dtype), raw(node.draft, self.dtype), prompt=self.prompt_of(record),
-                position=len(record.prompt) + node.visit,
-            )  # fmt: skip
-            self.rows += 1
+            if node.draft is not None:
+                record = step.records[node.row]
+                self.writer.append(
+                    raw(node.target, self.dtype), raw(node.draft, self.dtype), prompt=self.prompt_of(record),
+                    position=len(record.prompt) + node.visit,
+                )  # fmt: skip
 
 
 def unit_sum(p: Tensor) -> np.ndarray:
@@ -123,7 +125,7 @@ def record_questions(
     *,
     max_tokens: int,
     seed: int,
-    batch: int = 1,
+    batch: int,
     keep_top: int | None = None,
     whole_trees: bool = False,
     pad_vocab: bool = False,
@@ -131,12 +133,15 @@ def record_questions(
 ) -> int:
     """Decode every question's first turn and write the trace `folder`; returns its number of rows.
 
-    Logits are stored in the target's dtype. keep_top keeps that many of each row and the exact mass of the rest at both
-    models' temperatures. whole_trees records every node of every draft tree with its drafts.
+    A row for every emitted token: the drafter is run on leaves too, so that no position is left out because the drafts
+    before it were accepted. Logits are stored in the target's dtype. keep_top keeps that many of each row and the exact
+    mass of the rest at both models' temperatures. whole_trees records every node of every draft tree with its drafts.
+
+    Questions are decoded `batch` at a time, and what is done of them is secured after each batch: a recording that was
+    killed goes on there, with the batches, and so the very logits, that it would have had.
     """
     from simulation.traces import TraceWriter
 
-    header_tree = tree_settings(method) if whole_trees else None
     prompts = [chat_tokens(target, [question.turns[0]]) for question in questions]
     dtype = target.model.dtype if target.model.dtype in TRACE_DTYPES else torch.float32
     temperatures = {s.temperature for s in (method.sampling, method.draft_sampling)} - {0.0}
@@ -144,25 +149,28 @@ def record_questions(
         folder, target_model=target.name, draft_model=drafter.name,
         prompts=[question.turns[0] for question in questions], temperature=method.sampling.temperature,
         dtype=TRACE_DTYPES[dtype], keep_top=keep_top, tail_temperatures=sorted(temperatures) or [1.0],
-        tree=header_tree,
-        extra={"method": method.name, "seed": seed, "max_tokens": max_tokens},
+        tree=tree_settings(method) if whole_trees else None,
+        extra={
+            "method": method.name, "sampling": asdict(method.sampling), "draft_sampling": asdict(method.draft_sampling),
+            "max_tokens": max_tokens, "seed": seed, "batch": batch, "device": target.model.device.type,
+        },
     )  # fmt: skip
     task = progress.add_task("recording", total=len(prompts) * max_tokens) if progress else None
-    recorder = (TreeRecorder if whole_trees else Recorder)(writer, dtype)
     with writer:
-        for first in range(0, len(prompts), batch):
+        for first in range(writer.done, len(prompts), batch):
             rows = range(first, min(first + batch, len(prompts)))
+            recorder = (TreeRecorder if whole_trees else Recorder)(writer, dtype, first)
             for records in stream(
                 target, drafter, [prompts[row] for row in rows], method, max_tokens=max_tokens,
-                generators=[seed + row for row in rows], pad_vocab=pad_vocab, observe=recorder,
-                expand_leaves=whole_trees,
+                generators=[seed + row for row in rows], pad_vocab=pad_vocab, observe=recorder, expand_leaves=True,
             ):  # fmt: skip
                 if progress:
                     done = first * max_tokens + sum(len(record.tokens) for record in records)
                     progress.update(task, completed=done)
+            writer.checkpoint(rows.stop)
             if progress:
                 progress.update(task, completed=rows.stop * max_tokens)
-    return recorder.rows
+    return writer.rows
 
 
 def tree_settings(method: Method) -> dict:
@@ -186,7 +194,7 @@ def tree_settings(method: Method) -> dict:
 class TreeRecorder(Recorder):
     """Appends every node of every step's draft tree, roots first; needs the drafter run at leaves too."""
 
-    def __call__(self, step: Step) -> None:
+    def append(self, step: Step) -> None:
         drafted, tree = step.drafted, step.drafted.layout.tree
         column = {slot: index for index, slot in enumerate(step.slots)}
         expanded = {slot: index for index, slot in enumerate(drafted.numbers)}
@@ -212,4 +220,3 @@ class TreeRecorder(Recorder):
                 token=np.array([tokens[slot] for slot in nodes]),
                 drafts=drafts,
             )
-            self.rows += len(nodes)

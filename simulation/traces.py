@@ -2,7 +2,8 @@
 
 A trace is a folder: `trace.json` (the header: models, temperature, dtype, prompts, list of shards) and shards
 `shard-00000.safetensors` with the tensors below, rows = positions. The header is written last and every file is renamed
-into place, so a folder with a header is a whole trace. NumPy only; bfloat16 is carried as its raw 16 bits.
+into place, so a folder with a header is a whole trace. Until then `unfinished.json` says what a writer that starts
+again may keep. NumPy only; bfloat16 is carried as its raw 16 bits.
 
 | tensor | shape | what |
 |---|---|---|
@@ -21,6 +22,7 @@ the first place among its parent's drafts at which it was drawn (equal siblings 
 import hashlib
 import json
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,28 +31,31 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from mdsd_theory.files import write_text, written_whole
+from mdsd_theory.files import write_text
+from simulation import shards
 
 HEADER = "trace.json"
+UNFINISHED = "unfinished.json"  # a writer's settings, and its shards up to the last checkpoint
 FORMAT = "mdsd-trace"
 VERSION = 1
 COLUMNS = ("prompt", "position")
 TREE_COLUMNS = ("sequence", "step", "parent", "depth", "child_rank", "token", "drafts")
 DTYPES = {"float16": ("F16", np.float16), "bfloat16": ("BF16", np.uint16), "float32": ("F32", np.float32)}
-STORED = {"F16": np.float16, "BF16": np.uint16, "F32": np.float32, "F64": np.float64, "I32": np.int32}
-LEFTOVER = (".part", ".safetensors")  # what an interrupted writer may leave behind
+LEFTOVER = re.compile(r"shard-\d{5}(\.part)?\.safetensors|(trace|unfinished)\.part\.json|unfinished\.json")
 OPEN_SHARDS = 2  # mapped at a time, so that address space stays flat as well as memory
 
 
 class TraceWriter:
     """Writes a trace, position by position; use as a context manager.
 
-    An exception inside the `with` block (or a kill) leaves a folder without header, which no reader accepts and the
-    next writer replaces.
+    An exception inside the `with` block (or a kill) leaves a folder without header, which no reader accepts. The next
+    writer of the folder replaces it, but for what `checkpoint` has secured: then it must have the same settings, and
+    goes on from there, `done` saying where that is.
 
     Parameters
     ----------
-    folder: created; ValueError when it already holds a finished trace or files that no trace writer made.
+    folder: created; ValueError when it already holds a finished trace, an unfinished one of other settings, or files
+        that no trace writer made.
     target_model, draft_model: names for people.
     prompts: texts (or names) that the `prompt` column counts; positions of one prompt are one cluster in statistics.
     temperature: at which the recorded text was sampled; None when the text was not sampled from the target.
@@ -107,7 +112,16 @@ class TraceWriter:
         self._pending: list[dict[str, np.ndarray]] = []
         self._pending_bytes = 0
         self._vocabularies: tuple[int, int] | None = None
-        _make_room(self.folder)
+        self.done = 0
+        """What the last `checkpoint`, perhaps of an earlier run, was told."""
+        check_room(self.folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._take_up()
+
+    @property
+    def rows(self) -> int:
+        """Positions so far, those of earlier runs included."""
+        return sum(shard["rows"] for shard in self._shards) + sum(len(block["prompt"]) for block in self._pending)
 
     def append(self, target: np.ndarray, draft: np.ndarray, **columns: np.ndarray | int) -> None:
         """Append positions: target (rows, V_target) or (V_target,), draft likewise; prompt, position (and for tree
@@ -167,20 +181,55 @@ class TraceWriter:
                 raise ValueError(f"{name} has rows of different lengths")
             tensors[name] = np.concatenate([block[name] for block in self._pending])
         file = f"shard-{len(self._shards):05d}.safetensors"
-        sha256, size = _write_safetensors(self.folder / file, tensors, self.dtype)
+        sha256, size = shards.write(self.folder / file, tensors, self.dtype)
         self._shards.append({"file": file, "rows": len(tensors["prompt"]), "bytes": size, "sha256": sha256})
         self._pending, self._pending_bytes = [], 0
+
+    def checkpoint(self, done: int) -> None:
+        """Secure all positions so far: a writer that starts again with the same settings has them, and `done`.
+
+        A shard ends here, so that the files do not depend on interruptions.
+        """
+        self._flush()
+        self.done = done
+        state = {
+            "settings": self._header, "done": done, "vocabularies": self._vocabularies, "shards": self._shards,
+        }  # fmt: skip
+        write_text(self.folder / UNFINISHED, json.dumps(state, indent=1, ensure_ascii=False) + "\n")
+
+    def _take_up(self) -> None:
+        """Go on from the last checkpoint in the folder, and remove what a writer left there after it."""
+        unfinished = self.folder / UNFINISHED
+        if unfinished.exists():
+            try:
+                state = json.loads(unfinished.read_text(encoding="utf-8"))
+                theirs, self._shards, self.done = dict(state["settings"]), list(state["shards"]), int(state["done"])
+                self._vocabularies = state["vocabularies"] and tuple(state["vocabularies"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{unfinished} is not readable ({error!r}); remove {self.folder}") from None
+            if changed := "; ".join(_differences(theirs, json.loads(json.dumps(self._header)))):
+                raise ValueError(
+                    f"{self.folder} holds an unfinished trace of another run ({changed}): finish that one, remove it,"
+                    " or choose another folder"
+                )
+            for shard in self._shards:
+                shards.read_layout(self.folder / shard["file"], shard["bytes"])
+        keep = {UNFINISHED, *(shard["file"] for shard in self._shards)}
+        for path in self.folder.iterdir():
+            if path.name not in keep:
+                path.unlink()
 
     def close(self) -> None:
         """Flush the last shard and write the header: from here on the trace is whole. ValueError when it is empty."""
         self._flush()
         if not self._shards:
             raise ValueError(f"no positions were given for the trace {self.folder}")
-        self._header["rows"] = sum(shard["rows"] for shard in self._shards)
+        self._header["rows"] = self.rows
         self._header["target_vocab"], self._header["draft_vocab"] = self._vocabularies
         self._header["columns"] = list(self._columns)
         self._header["shards"] = self._shards
         write_text(self.folder / HEADER, json.dumps(self._header, indent=1, ensure_ascii=False) + "\n")
+        (self.folder / UNFINISHED).unlink(missing_ok=True)
 
     def __enter__(self) -> "TraceWriter":
         return self
@@ -294,7 +343,7 @@ class Trace:
 
     def _check_shard(self, shard: dict[str, Any]) -> dict[str, tuple[Any, int, tuple[int, ...]]]:
         file = self.folder / shard["file"]
-        layout = _read_layout(file, shard["bytes"])
+        layout = shards.read_layout(file, shard["bytes"])
         names = ["target", "draft", *self.header["columns"]]
         if self.header["keep_top"]:
             names += ["target_ids", "draft_ids", "target_tail", "draft_tail"]
@@ -306,7 +355,7 @@ class Trace:
         for name in ("target", "draft"):
             dtype, _, shape = layout[name]
             width = self.header["keep_top"] or self.header[f"{name}_vocab"]
-            if dtype != STORED[self.header["dtype"]] or shape[1:] != (width,):
+            if dtype != shards.STORED[self.header["dtype"]] or shape[1:] != (width,):
                 raise ValueError(f"{file}: tensor {name!r} is {np.dtype(dtype)} {shape}, not what {HEADER} says")
         return layout
 
@@ -318,41 +367,26 @@ def _to_float(stored: np.ndarray) -> np.ndarray:
     return np.array(stored, dtype=np.float32)
 
 
-def _make_room(folder: Path) -> None:
+def check_room(folder: Path) -> None:
+    """ValueError unless a trace can be written here: the folder is not there yet, empty, or holds an unfinished one."""
     if (folder / HEADER).exists():
         raise ValueError(f"{folder} already holds a finished trace; choose another folder or remove it")
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file; a trace is a folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in folder.iterdir():
-        if not path.name.startswith(("shard-", HEADER)) or path.suffix not in LEFTOVER:
+    for path in folder.iterdir() if folder.exists() else ():
+        if not LEFTOVER.fullmatch(path.name):
             raise ValueError(f"{folder} holds {path.name}, which is not part of a trace; choose another folder")
-        path.unlink()
 
 
-def _write_safetensors(path: Path, tensors: dict[str, np.ndarray], logits_dtype: str) -> tuple[str, int]:
-    """Write one shard under a temporary name, rename it; return its sha256 and size.
-
-    Written here rather than with safetensors.numpy, which has no bfloat16 without a further package; the tests read the
-    shards back with the safetensors library.
-    """
-    names = {np.dtype(np.int32): "I32", np.dtype(np.float64): "F64"}
-    layout, offset = {}, 0
-    tensors = dict(sorted(tensors.items(), key=lambda item: -item[1].itemsize))  # every tensor aligned to its own dtype
-    for name, array in tensors.items():
-        end = offset + array.nbytes
-        dtype = names.get(array.dtype, logits_dtype)
-        layout[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [offset, end]}
-        offset = end
-    header = json.dumps(layout).encode()
-    header += b" " * (-len(header) % 8)  # data starts aligned
-    digest = hashlib.sha256()
-    with written_whole(path) as temporary, temporary.open("wb") as out:
-        for data in [len(header).to_bytes(8, "little"), header, *(np.ascontiguousarray(a) for a in tensors.values())]:
-            digest.update(data)
-            out.write(data)
-        size = out.tell()
-    return digest.hexdigest(), size
+def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
+    """What two headers differ in, nested settings under their own names."""
+    for name in sorted(old.keys() | new.keys()):
+        a, b = old.get(name), new.get(name)
+        if isinstance(a, dict) and isinstance(b, dict):
+            yield from _differences(a, b)
+        elif a != b:
+            before, now = json.dumps(a), json.dumps(b)
+            yield f"other {name}" if len(before + now) > 80 else f"{name} {before}, not {now}"
 
 
 def _read_header(folder: Path) -> dict[str, Any]:
@@ -370,26 +404,3 @@ def _read_header(folder: Path) -> dict[str, Any]:
     if missing := sorted(needed - set(header)):
         raise ValueError(f"{path} lacks {', '.join(missing)}")
     return header
-
-
-def _read_layout(path: Path, size: int) -> dict[str, tuple[Any, int, tuple[int, ...]]]:
-    """name -> (NumPy dtype, byte offset in the file, shape) of a safetensors file that must have `size` bytes."""
-    if not path.is_file():
-        raise ValueError(f"shard {path} is missing")
-    if (found := path.stat().st_size) != size:
-        raise ValueError(f"shard {path} has {found} bytes and should have {size}: it is truncated or was changed")
-    try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            entries = json.loads(file.read(length))
-        layout = {
-            name: (STORED[entry["dtype"]], 8 + length + entry["data_offsets"][0], tuple(entry["shape"]))
-            for name, entry in entries.items()
-            if name != "__metadata__"
-        }
-        ends = [offset + np.dtype(dtype).itemsize * int(np.prod(shape)) for dtype, offset, shape in layout.values()]
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
-        raise ValueError(f"shard {path} is not a readable safetensors file: {error!r}") from None
-    if max(ends, default=0) > size:
-        raise ValueError(f"shard {path} is shorter than its own header says")
-    return layout

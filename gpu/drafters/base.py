@@ -40,15 +40,15 @@ class Session(ABC):
                  parent is PADDED is not a node: its token may be any in the vocabulary, its logits are ignored.
         returns  float (B, w, V), next-token logits, any float dtype, on the device of `tokens`.
 
-        Nodes that get no children (leaves of the tree) are never expanded.
+        Nodes that get no children (leaves of the tree) are expanded only when a trace is recorded.
         """
 
     @abstractmethod
     def commit(self, paths: list[list[int]], tokens: list[list[int]], features: list[Tensor] | None = None) -> None:
         """Take up the step's outcome, forget the rest of the tree.
 
-        paths     per row, the numbers of the accepted nodes, root first (so never empty). An accepted leaf was never
-                  expanded; it has UNEXPANDED in its place, always as the last entry: the session reads its token at
+        paths     per row, the numbers of the accepted nodes, root first (so never empty). An accepted leaf that was
+                  not expanded has UNEXPANDED in its place, always as the last entry: the session reads its token at
                   the next step, before the root.
         tokens    per row, the emitted tokens: those of paths[b][1:], then one more, the next step's root. After max
                   tokens or EOS a row may be shorter; such a row is dropped by `keep` before the next step.

@@ -14,7 +14,7 @@ import torch
 from safetensors import safe_open
 from scipy.special import logsumexp, softmax
 
-from simulation.traces import HEADER, Trace, TraceWriter
+from simulation.traces import HEADER, UNFINISHED, Trace, TraceWriter
 
 ROOT = Path(__file__).parents[2]
 SMALL = ROOT / "tests" / "data" / "trace_small"
@@ -219,6 +219,67 @@ time.sleep(60)
     assert len(Trace(tmp_path / "t")) == 2
     listed = {shard["file"] for shard in Trace(tmp_path / "t").header["shards"]}
     assert {path.name for path in (tmp_path / "t").iterdir()} == listed | {HEADER}
+
+
+KILLED_AFTER_CHECKPOINTS = """
+import numpy as np, time
+from simulation.traces import TraceWriter
+writer = TraceWriter({folder!r}, target_model="a", draft_model="b", prompts=["x", "y", "z"], temperature=1.0,
+                     shard_bytes=1000)
+for prompt in range(3):
+    for i in range(7):
+        row = np.random.default_rng([prompt, i]).normal(size=(2, 100)).astype(np.float16)
+        writer.append(*row, prompt=prompt, position=i)
+    if prompt == {last}:
+        print("ready", flush=True)
+        time.sleep(60)
+    writer.checkpoint(prompt + 1)
+writer.close()
+print("ready", flush=True)
+"""
+
+
+def killed_writer(folder, last):
+    """Runs a writer of three prompts up to where `last` is about to be secured, or to the end."""
+    code = KILLED_AFTER_CHECKPOINTS.format(folder=str(folder), last=last)
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+@pytest.mark.parametrize("last", [0, 1, 2])
+def test_a_writer_that_was_killed_goes_on_from_its_checkpoint(tmp_path, last):
+    killed_writer(tmp_path / "whole", None)
+    killed_writer(tmp_path / "cut", last)
+    assert (tmp_path / "cut" / UNFINISHED).exists() == (last > 0)
+    how = {"target_model": "a", "draft_model": "b", "prompts": ["x", "y", "z"], "shard_bytes": 1000}
+    if last:
+        with pytest.raises(ValueError, match=r"unfinished trace of another run \(temperature 1.0, not 0.5\)"):
+            TraceWriter(tmp_path / "cut", **how, temperature=0.5)
+        with pytest.raises(ValueError, match=r"\(other prompts; target_model \"a\", not \"c\"\)"):
+            TraceWriter(tmp_path / "cut", **(how | {"prompts": ["x" * 99], "target_model": "c"}), temperature=1.0)
+    writer = TraceWriter(tmp_path / "cut", **how, temperature=1.0)
+    assert (writer.done, writer.rows) == (last, 7 * last)
+    for prompt in range(writer.done, 3):
+        for i in range(7):
+            row = np.random.default_rng([prompt, i]).normal(size=(2, 100)).astype(np.float16)
+            writer.append(*row, prompt=prompt, position=i)
+        writer.checkpoint(prompt + 1)
+    writer.close()
+    files = [{path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("whole", "cut")]
+    assert files[0] == files[1]
+    assert len(Trace(tmp_path / "cut")) == 21
+
+
+def test_a_checkpoint_whose_shard_was_damaged_is_refused(tmp_path):
+    killed_writer(tmp_path / "t", 2)
+    os.truncate(tmp_path / "t" / "shard-00001.safetensors", 100)
+    with pytest.raises(ValueError, match=r"shard-00001.*has 100 bytes and should have"):
+        TraceWriter(tmp_path / "t", target_model="a", draft_model="b", prompts=["x", "y", "z"], temperature=1.0)
+    (tmp_path / "t" / UNFINISHED).write_text("{")
+    with pytest.raises(ValueError, match=r"unfinished\.json is not readable"):
+        TraceWriter(tmp_path / "t", target_model="a", draft_model="b", prompts=["x", "y", "z"], temperature=1.0)
 
 
 def test_an_exception_while_recording_leaves_no_trace(tmp_path):
