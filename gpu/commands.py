@@ -168,7 +168,7 @@ def record(
     whole_trees: Annotated[
         bool, typer.Option("--whole-trees", help="Record every node of every draft tree, not the visited ones alone.")
     ] = False,
-    batch: Annotated[int, typer.Option(help="Prompts decoded together.")] = 1,
+    batch: Annotated[int, typer.Option(help="Prompts decoded together, and secured together when done.")] = 8,
     seed: Seed = 0,
 ) -> None:
     """Record both models' logits at every position that decoding visits, one per emitted token, for `mdsd study`."""
