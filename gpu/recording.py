@@ -36,7 +36,7 @@ class VisitedNode(NamedTuple):
     drafts: int  # 0 at a leaf and where the text had no room for one
     target: Tensor
     draft: Tensor | None  # None at a leaf that the drafter was not run on
-    q: Tensor  # (V,), what the drafts were drawn from, if there are any
+    q: Tensor | None  # (V,), what the drafts were drawn from
 
 
 def visited(step: Step) -> Iterator[VisitedNode]:
@@ -46,12 +46,11 @@ def visited(step: Step) -> Iterator[VisitedNode]:
     expanded = {slot: index for index, slot in enumerate(drafted.numbers)}
     for row, (record, kept) in enumerate(zip(step.records, step.kept, strict=True)):
         for depth in range(kept):
-            slot = int(step.walk.nodes[row, depth])
+            slot, drafts = int(step.walk.nodes[row, depth]), int(step.walk.drafts[row, depth])
             yield VisitedNode(
-                row, len(record.visits) - kept + depth, int(step.walk.drafts[row, depth]),
-                step.logits[row, column[slot]],
+                row, len(record.visits) - kept + depth, drafts, step.logits[row, column[slot]],
                 drafted.logits[expanded[slot]][row] if slot in expanded else None,
-                drafted.q[row, drafted.layout.row_of_slot[slot]],
+                drafted.q[row, drafted.layout.row_of_slot[slot]] if drafts else None,
             )  # fmt: skip
 
 
