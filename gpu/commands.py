@@ -231,6 +231,7 @@ def bench(
 ) -> None:
     """Benchmark methods on Spec-Bench / MT-Bench questions, beside plain decoding in the same run."""
     from gpu import benchmark as job
+    from gpu import comparison
     from gpu.decoding import Method
     from gpu.prompts import read_questions
 
@@ -252,14 +253,14 @@ def bench(
     console = Console()
     loaded, drafter = _load(console, target, draft, pad_vocab, dtype=dtype, device=device, device_map=device_map)
     with _progress(console) as progress:
-        turns = job.run(
+        rows = job.run(
             out, loaded, drafter, questions[:limit], job.plain_beside(compared), max_tokens=max_tokens, seed=seed,
             bounds=bounds, assisted=assisted, pad_vocab=pad_vocab, progress=progress,
         )  # fmt: skip
-    for table in job.tables(turns):
+    for table in comparison.tables(rows):
         console.print(table)
-    memory = f"{job.peak_memory() / 2**30:.2f} GiB"
-    console.print(f"Target {loaded.name}, drafter {drafter.name}; peak memory {memory}; answers in {out}")
+    of = next((f"; peak memory: {row.peak_memory.of}" for row in rows if row.peak_memory), "")
+    console.print(f"Target {loaded.name}, drafter {drafter.name}{of}; answers in {out}")
 
 
 def _load(

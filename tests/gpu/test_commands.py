@@ -144,7 +144,7 @@ def test_importing_commands_needs_no_torch():
 QUESTIONS = [
     {"question_id": 81, "category": "writing", "turns": ["tell me a story", "now make it much shorter"]},
     {"question_id": 82, "category": "writing", "turns": ["another"]},
-    {"question_id": 101, "category": "reasoning", "turns": ["if a is b then what is c"]},
+    {"question_id": 101, "category": "reasoning", "turns": ["if a is b then what is c"], "reference": ["it is b"]},
 ]
 
 
@@ -380,26 +380,29 @@ def test_record_compressed_keeps_the_tail(tiny, mdsd, questions, tmp_path):
             assert (whole[-8:] - kept[-8:]).abs().max() < 1e-6
 
 
-def test_bench_compares_and_resumes(tiny, mdsd, questions, tmp_path, monkeypatch):
+@pytest.mark.parametrize("draft", ["draft", "early-exit:1"])  # the second shares the target's own modules
+def test_bench_compares_and_resumes(tiny, mdsd, questions, tmp_path, monkeypatch, draft):
     from gpu import benchmark
 
-    arguments = ["bench", "--prompts", questions, "--draft", "draft", "--max-tokens", 8, "--assisted", 3, "--method",
+    arguments = ["bench", "--prompts", questions, "--draft", draft, "--max-tokens", 8, "--assisted", 3, "--method",
                  "kary:2x2 with-replacement rrs", "--method", "chain:3 with-replacement single-draft"]  # fmt: skip
     status, out, err = mdsd(*arguments, "--out", tmp_path / "whole.jsonl")
     assert (status, err) == (0, "")
-    for word in ("all questions", "writing", "reasoning", "plain", "assisted", "speed-up", "peak memory"):
+    for word in ("all questions", "writing", "reasoning", "plain", "assisted", "speed-up", "costs", "keep", "rank"):
         assert word in out
     lines = [json.loads(line) for line in (tmp_path / "whole.jsonl").read_text().splitlines()]
     assert lines[0]["settings"]["methods"] == [
         "plain", "with-replacement + rrs on kary:2x2", "with-replacement + single-draft on chain:3",
     ]  # fmt: skip
-    assert len(lines) == 1 + 4 * (3 + 1)  # 4 turns
-    second = [line for line in lines[1:] if line["question"]["id"] == "81" and line["turn"] == 1]
+    turns, sums = lines[1:17], [line["run"] for line in lines[17:]]  # 4 turns, each by 4 contestants
+    assert_everything_is_told(turns, sums)
+    second = [line for line in turns if line["question"]["id"] == "81" and line["turn"] == 1]
     assert len({tuple(line["record"]["prompt"]) for line in second}) == 1  # all read the same history
     assert len(second[0]["record"]["prompt"]) > sum(len(turn.split()) for turn in QUESTIONS[0]["turns"])
 
     part = tmp_path / "cut.jsonl.part"
     text = (tmp_path / "whole.jsonl").read_text()
+    text = text[: text.index('{"run"')]
     part.write_text(text[: len(text) * 3 // 4])  # as a kill in mid-line leaves it
     answered = []
     answer = benchmark.answer
@@ -413,11 +416,52 @@ def test_bench_compares_and_resumes(tiny, mdsd, questions, tmp_path, monkeypatch
     assert (status, err) == (0, "")
     assert 0 < len(answered) < 3
     resumed = [json.loads(line) for line in (tmp_path / "cut.jsonl").read_text().splitlines()]
-    assert [line["record"]["tokens"] for line in resumed[1:] if line["method"] != "assisted"] == [
-        line["record"]["tokens"] for line in lines[1:] if line["method"] != "assisted"
+    assert [line["record"]["tokens"] for line in resumed[1:17] if line["method"] != "assisted"] == [
+        line["record"]["tokens"] for line in turns if line["method"] != "assisted"
     ]
 
     (tmp_path / "cut3.jsonl.part").write_text(text[: len(text) * 3 // 4])
     status, _, err = mdsd(*arguments, "--seed", 5, "--out", tmp_path / "cut3.jsonl")
     assert status == 2
     assert "other settings" in err
+
+
+METRICS = ("acceptance", "bound", "gap", "block_efficiency", "by_depth", "by_rank", "tokens_per_second")
+
+
+def assert_everything_is_told(turns, sums):
+    """Per prompt and per run: every metric, adding up."""
+    for line in turns:
+        told, record, method = line["sums"], line["record"], line["method"]
+        assert told["target_passes"] == record["target_passes"] > 0
+        assert told["tokens"] == len(record["tokens"]) > 0
+        assert told["block_efficiency"]["value"] == told["tokens"] / told["target_passes"]
+        assert line["peak_memory"]["bytes"] > 10 * 2**20
+        assert "memory of the process" in line["peak_memory"]["of"]
+        assert set(told["seconds"]) == {"prefill", "draft", "target", "verify", "bookkeeping"}
+        assert told["tokens_per_second"] > 0
+        if method == "assisted":
+            assert told["target_passes"] <= told["tokens"]
+            assert told["draft_passes"] > 0
+        if method in ("plain", "assisted"):
+            continue
+        assert all(told["seconds"].values())
+        assert record["draft_passes"] >= told["target_passes"]
+        drafted = [visit for visit in record["visits"] if visit[2]]
+        for depth, estimate in enumerate(told["by_depth"]):
+            at = [visit for visit in drafted if visit[1] == depth]
+            assert estimate["value"] == sum(visit[3] >= 0 for visit in at) / len(at)
+        assert len(told["by_rank"]) == (1 if "chain:3" in method else 2)
+        assert told["bound"] == pytest.approx(sum(visit[5] for visit in drafted) / len(drafted))
+        assert told["gap"]["value"] == pytest.approx(told["bound"] - told["acceptance"]["value"])
+    assert [(row["method"], row["category"]) for row in sums[:4]] == [(t["method"], None) for t in turns[:4]]
+    assert {row["category"] for row in sums[4:]} == {"writing", "reasoning"}
+    for row in sums:
+        own = [
+            t for t in turns if t["method"] == row["method"] and row["category"] in (None, t["question"]["category"])
+        ]
+        for count in ("tokens", "target_passes", "draft_passes"):
+            assert row["sums"][count] == sum(t["sums"][count] for t in own)
+        assert row["peak_memory"]["bytes"] == max(t["peak_memory"]["bytes"] for t in own)
+        assert set(METRICS) <= set(row["sums"])
+    assert sums[0]["speedup"]["value"] == 1
