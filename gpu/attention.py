@@ -96,16 +96,17 @@ class Reader:
     ) -> Output:
         """Append one column per token and run the model on them.
 
-        tokens   int64 (B, w).
+        tokens   int64 (B, w), on any device; the outputs come back to it.
         depths   int64 (B, w): position of each token counted from the end of its text (a tree's root has 0).
         visible  bool (B, w, appended + w): which appended columns, these included, each token sees besides its text. A
                  padding slot must see at least itself, and be seen by none.
         keep     which positions' logits are wanted: 0 all, k the last k, or indices.
         """
         batch, w = tokens.shape
-        device = tokens.device
+        asked, device = tokens.device, self.model.device
+        tokens, depths, visible = tokens.to(device), depths.to(device), visible.to(device)
         if isinstance(keep, int) and keep:  # as indices: from a slice, the head's product would copy W per text
-            keep = torch.arange(w - keep, w, device=device)
+            keep = torch.arange(w - keep, w, device=_head_device(self.model))
         lengths = torch.tensor(self.lengths, device=device)
         positions = lengths[:, None] + depths
         self._positions = torch.cat([self._positions, positions], dim=1)
@@ -123,8 +124,8 @@ class Reader:
                 return_dict=True,
                 **{_cache_argument(self.model): self._cache},
             )
-        # a model spread over several devices answers on its last one
-        return Output(output.logits.to(device), output.hidden_states[-1].to(device) if hidden else None)
+        # a model spread over several devices may answer on its last one, a drafter may have one of its own
+        return Output(output.logits.to(asked), output.hidden_states[-1].to(asked) if hidden else None)
 
     def read_texts(self, texts: list[list[int]], hidden: bool = False) -> Output | None:
         """Append one text per row (padded on the right) and keep it: the prefill. None when all are empty."""
@@ -207,6 +208,12 @@ def _sliding_windows(config: PretrainedConfig) -> _Windows | None:
 def _additive(sees: Tensor, dtype: torch.dtype) -> Tensor:
     mask = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
     return mask.masked_fill_(~sees, torch.finfo(dtype).min)[:, None]
+
+
+def _head_device(model: PreTrainedModel) -> torch.device:
+    """Where the last hidden states are when the head selects among them; indices on the CPU serve any device."""
+    weight = model.get_output_embeddings().weight
+    return torch.device("cpu") if weight.is_meta else weight.device
 
 
 def _cache_argument(model: PreTrainedModel) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ def load_target(
     source: a Hub id, a folder in transformers' format, a path to a ``.gguf`` file, or None for the bundled
     SmolLM2-135M-Instruct. dtype: one of DTYPES, by default float32 on the CPU (16-bit arithmetic is slower there) and
     the checkpoint's own elsewhere. device: by default CUDA when there is one. device_map: handed to transformers (needs
-    accelerate), instead of device.
+    accelerate), instead of device; not for GGUF files.
 
     Raises ValueError for arguments that make no sense and OSError when the model is not there.
     """
@@ -49,10 +50,14 @@ def load_target(
 
     if device is not None and device_map is not None:
         raise ValueError("device and device_map: give one of them, not both")
+    if device_map is not None and find_spec("accelerate") is None:
+        raise ValueError(f"device_map {device_map!r} needs accelerate: pip install accelerate")
     device = _device(device)
     dtype = _dtype(dtype, device if device_map is None else None)
     path, name = (bundled_folder(), NAME) if source is None else (Path(source).expanduser(), str(source))
     if source is not None and (path.suffix == ".gguf" or path.is_file()):
+        if device_map is not None:
+            raise ValueError(f"device_map {device_map!r}: a GGUF file is read onto one device; give device instead")
         model, tokenizer = _from_gguf(path, dtype)
     else:
         where = str(path) if path.exists() else name
@@ -64,6 +69,8 @@ def load_target(
             raise OSError(f"cannot load model {name!r}: {_one_line(error)}") from error
     if device_map is None:
         model = model.to(device)
+    elif model.device.type == "meta":
+        raise ValueError(f"device_map {device_map!r}: the input embedding of {name} must be on a device, not offloaded")
     model = model.eval().requires_grad_(False)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token

@@ -144,6 +144,8 @@ class Eagle(Drafter):
                 f"drafter {name}: tensor fc.weight has shape {tuple(head.fc.weight.shape)}, expected "
                 f"{(width, 2 * width)}: the target {target.name} has hidden size {width}"
             )
+        if self.output.weight.is_meta:
+            raise ValueError(f"drafter {name}: the output layer of {target.name} is offloaded; it must be on a device")
         self.head = head.to(self.output.weight.device, self.output.weight.dtype).requires_grad_(False).eval()
         self.vocab_size = self.output.weight.shape[0]
         self.name = name
@@ -174,8 +176,14 @@ class _Session(Session):
 
     def expand(self, tokens: Tensor, parents: Tensor) -> Tensor:
         with torch.no_grad():
+            asked, device = tokens.device, self.keys.device  # a target over several devices reads on another
+            tokens, parents = tokens.to(device), parents.to(device)
             g = self._root(tokens) if (parents < 0).all() and tokens.shape[1] == 1 else self._level(tokens, parents)
-            return self.drafter.output(g)
+            return self.drafter.output(g).to(asked)
+
+    def _embed(self, tokens: Tensor) -> Tensor:
+        embedding = self.drafter.embedding
+        return embedding(tokens.to(embedding.weight.device)).to(self.keys.device)
 
     def _root(self, roots: Tensor) -> Tensor:
         """Read what is pending, the root last; rows with less are padded on the left."""
@@ -187,7 +195,7 @@ class _Session(Session):
         features = torch.stack([F.pad(f, (0, 0, w - len(f), 0)) for f in self.features])
         slot = torch.arange(w, device=device) - (w - counts)[:, None]  # (B, w), < 0 where padding
         positions = self.lengths[:, None] + slot
-        u, q, k, v = head.read(self.drafter.embedding(tokens), features, positions)
+        u, q, k, v = head.read(self._embed(tokens), features, positions)
 
         row, column = (slot >= 0).nonzero(as_tuple=True)
         longer = self.lengths + counts
@@ -210,7 +218,7 @@ class _Session(Session):
         parent = torch.where(real, parents, 0)
         feature = self.outputs.gather(1, parent[..., None].expand(-1, -1, self.outputs.shape[-1]))
         depths = self.depths.gather(1, parent) + 1
-        u, q, k, v = head.read(self.drafter.embedding(tokens), feature, self.lengths[:, None] - 1 + depths)
+        u, q, k, v = head.read(self._embed(tokens), feature, self.lengths[:, None] - 1 + depths)
         above = self.visible.gather(1, parent[..., None].expand(-1, -1, self.visible.shape[-1]))
         itself = torch.eye(w, dtype=torch.bool, device=tokens.device).expand(batch, w, w)
         seen = torch.cat([above, itself], dim=2)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from functools import partial, update_wrapper
+from types import MethodType
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -48,6 +50,9 @@ def _shallow_copy(module: nn.Module, config: object) -> nn.Module:
     """A module of its own over the same parameters and sub-modules."""
     twin = copy.copy(module)
     twin._modules = dict(module._modules)
+    if "_old_forward" in vars(twin):  # accelerate (device_map) has bound a wrapper of forward to the original
+        twin._old_forward = MethodType(type(twin).forward, twin)
+        twin.forward = update_wrapper(partial(twin.forward.func, twin), twin._old_forward)
     if hasattr(twin, "config"):
         twin.config = config
     return twin

@@ -63,11 +63,13 @@ def before_norm(target: PreTrainedModel, layers: int) -> PreTrainedModel:
 
 def with_lens(target: PreTrainedModel, layers: int, matrix: Tensor) -> PreTrainedModel:
     width = matrix.shape[0]
-    lens = nn.Linear(width, width, device=target.device, dtype=target.dtype)
+    short = cut(target, layers)
+    device = next((p.device for p in getattr(short.base_model, "norm", short).parameters()), target.device)
+    lens = nn.Linear(width, width, device=device, dtype=target.dtype)
     with torch.no_grad():
         lens.weight.copy_(matrix[:, :-1])
         lens.bias.copy_(matrix[:, -1])
-    return _with_norm(cut(target, layers), lens.requires_grad_(False))
+    return _with_norm(short, lens.requires_grad_(False))
 
 
 def hidden(short: PreTrainedModel, tokens: Tensor) -> Tensor:

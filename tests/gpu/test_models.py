@@ -105,6 +105,15 @@ def test_arguments_that_make_no_sense_are_refused(tmp_path):
     assert "\n" not in str(caught.value)
 
 
+def test_a_device_map_without_accelerate_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr("gpu.models.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"device_map 'auto' needs accelerate: pip install accelerate"):
+        load_target(tmp_path, device_map="auto")
+    monkeypatch.setattr("gpu.models.find_spec", lambda name: "there")
+    with pytest.raises(ValueError, match="a GGUF file is read onto one device"):
+        load_target(tmp_path / "model.gguf", device_map="auto")
+
+
 def word_model(words, rows):
     tokenizers = pytest.importorskip("tokenizers")
     vocabulary = {word: index for index, word in enumerate(words)}
