@@ -9,13 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gpu.decoding import Method, decode, decode_batch, stream
+    from gpu.decoding import decode, decode_batch, stream
     from gpu.distributions import Sampling
+    from gpu.method import Method
     from gpu.models import load_target
     from gpu.records import Record
 
 _HOME = {
-    "Method": "decoding",
+    "Method": "method",
     "Record": "records",
     "Sampling": "distributions",
     "decode": "decoding",

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from gpu.comparison import Row, Turn, compare_all
-from gpu.decoding import Method, decode_batch
+from gpu.decoding import decode_batch
 from gpu.drafters.base import Drafter
 from gpu.drafters.causal_lm import CausalLM
 from gpu.memory import Peak, PeakMemory
+from gpu.method import Method
 from gpu.models import LoadedModel
 from gpu.prompts import Question, chat_tokens
 from gpu.recording import Bounds

@@ -118,7 +118,7 @@ def decode(
     seed: Seed = 0,
 ) -> None:
     """Decode prompts and print the text as it is accepted."""
-    from gpu.decoding import Method
+    from gpu.method import Method
     from gpu.prompts import Question, chat_tokens, read_questions
     from gpu.streaming import print_decoding
 
@@ -172,7 +172,7 @@ def record(
     seed: Seed = 0,
 ) -> None:
     """Record both models' logits at every position that decoding visits, one per emitted token, for `mdsd study`."""
-    from gpu.decoding import Method
+    from gpu.method import Method
     from gpu.prompts import DEMO, read_questions
     from gpu.recording import record_questions, tree_settings
     from simulation.traces import check_room
@@ -232,7 +232,7 @@ def bench(
     """Benchmark methods on Spec-Bench / MT-Bench questions, beside plain decoding in the same run."""
     from gpu import benchmark as job
     from gpu import comparison
-    from gpu.decoding import Method
+    from gpu.method import Method
     from gpu.prompts import read_questions
 
     if prompts is None:

@@ -9,79 +9,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from gpu import attention, trees, verification
+from gpu import attention, texts
 from gpu.attention import Reader
 from gpu.distributions import Sampling, categorical
 from gpu.drafters.base import UNEXPANDED, Drafter, Session
 from gpu.drafting import Drafted, Layout, ShorterVocabulary, first_occurrence, grow, padded
+from gpu.method import Method
 from gpu.models import LoadedModel
-from gpu.records import Record, Visit
+from gpu.records import Record
 from gpu.samplers import Sampler
+from gpu.texts import Text
 from gpu.trees import Tree
 from gpu.verification import Law
-
-
-@dataclass(frozen=True)
-class Method:
-    """How texts are decoded: the tree, who draws its drafts, who verifies them, and both models' sampling."""
-
-    tree: Tree
-    sampler: Sampler
-    verifier: str
-    sampling: Sampling = field(default_factory=Sampling)
-    draft_sampling: Sampling = field(default_factory=Sampling)
-
-    @classmethod
-    def make(
-        cls,
-        tree: str | Tree = "eagle-sparse",
-        sampler: str | Sampler = "without-replacement",
-        verifier: str = "rrs",
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        draft_temperature: float | None = None,
-        draft_top_k: int | None = None,
-        draft_top_p: float | None = None,
-    ) -> Method:
-        """From names. The drafter samples like the target unless told otherwise.
-
-        Raises ValueError for unknown names, values out of range, or a verifier that cannot serve the sampler.
-        """
-        target = Sampling(temperature, top_k, top_p)
-        draft = Sampling(
-            temperature if draft_temperature is None else draft_temperature,
-            top_k if draft_top_k is None else draft_top_k,
-            top_p if draft_top_p is None else draft_top_p,
-        )
-        sampler = sampler if isinstance(sampler, Sampler) else Sampler.parse(sampler)
-        method = cls(trees.parse(tree), sampler, verifier, target, draft)
-        method.law()
-        return method
-
-    def law(self) -> Law:
-        """The verifier in torch."""
-        return verification.make(self.verifier, self.sampler, self.tree)
-
-    @classmethod
-    def parse(cls, spec: str, **sampling: float | None) -> Method:
-        """From "TREE SAMPLER VERIFIER", such as "kary:2x4 top-then-sample:2 convex-minorant"."""
-        parts = spec.split()
-        if len(parts) != 3:
-            raise ValueError(f"method {spec!r}: give a tree, a sampler and a verifier, separated by spaces")
-        return cls.make(parts[0], Sampler.parse(parts[1]), parts[2], **sampling)
-
-    @property
-    def name(self) -> str:
-        if self.tree.depth == 0:
-            return "plain"
-        return f"{self.sampler} + {self.verifier} on {self.tree.name}"
 
 
 class Walk(NamedTuple):
@@ -94,6 +38,11 @@ class Walk(NamedTuple):
     drafts: Tensor  # int64 (B, D + 1): number of drafts
     emitted: Tensor  # int64 (B,)
     broken: Tensor  # bool (2,): NaN met in the target's probabilities, in the drafter's
+
+    def of(self, row: int) -> tuple[list[int], Iterator[tuple[int, int, float]]]:
+        """A row's tokens, and (drafts, rank, probability) of each; the walk must be on the host."""
+        columns = (part[row].tolist() for part in (self.drafts, self.ranks, self.probability))
+        return self.tokens[row, : self.emitted[row]].tolist(), zip(*columns, strict=True)
 
 
 class Step(NamedTuple):
@@ -193,14 +142,16 @@ def stream(
     if drafter is None and method.tree.depth:
         raise ValueError(f"tree {method.tree.name} needs a drafter; only tree 'plain' goes without")
     vocab_size = _vocab_size(target, drafter, pad_vocab)
-    texts = _texts(target, drafter, prompts, max_tokens, range(len(prompts)) if generators is None else generators)
-    eos = eos_tokens(target) if eos is None else list(eos)
+    longest = _smaller(attention.max_length(target.model), drafter and drafter.max_length)
+    generators = range(len(prompts)) if generators is None else generators
+    live = texts.begin(target, prompts, max_tokens, longest, generators)
+    eos = texts.eos_tokens(target) if eos is None else list(eos)
     eos_ids = torch.tensor(eos, dtype=torch.int64, device=device)
     law, layout = method.law(), Layout(method.tree, device)
-    records, live, clock = [text.record for text in texts], texts, Clock(device)
+    records, clock = [text.record for text in live], Clock(device)
 
     with clock("prefill"):
-        reader, session, needs_hidden = _prefill(target, drafter, texts)
+        reader, session, needs_hidden = _prefill(target, drafter, live)
     clock.share(records)
     yield records
     while live:
@@ -220,7 +171,9 @@ def stream(
             walk = Walk(*(part.cpu() for part in walk))
         with clock("bookkeeping"):
             _refuse_nan(walk)
-            kept = [_emit(target, text, walk, row, drafted.passes, eos, stop) for row, text in enumerate(live)]
+            kept = [
+                texts.take_up(target, text, *walk.of(row), drafted.passes, eos, stop) for row, text in enumerate(live)
+            ]
             going = [row for row, text in enumerate(live) if text.record.finish == "unfinished"]
             if going:
                 commit(reader, session, drafted, slots, output.hidden, walk, kept, going)
@@ -335,74 +288,6 @@ class Clock:
         self.spent = {}
 
 
-def tokenize(target: LoadedModel, prompt: str | list[int]) -> list[int]:
-    """Token ids of a prompt; the beginning-of-text token alone when it is the empty string and there is such a token.
-
-    Raises ValueError for a prompt without tokens or with ids outside the vocabulary.
-    """
-    if isinstance(prompt, str):
-        if target.tokenizer is None:
-            raise ValueError(f"model {target.name} came without a tokenizer: give token ids, not text")
-        tokens = list(target.tokenizer(prompt)["input_ids"]) or [target.tokenizer.bos_token_id]
-    else:
-        tokens = [int(token) for token in prompt]
-    if not tokens or tokens == [None]:
-        raise ValueError("the prompt is empty")
-    if outside := [token for token in tokens if not 0 <= token < target.vocab_size]:
-        raise ValueError(f"prompt token {outside[0]} is outside the vocabulary of {target.vocab_size} tokens")
-    return tokens
-
-
-def eos_tokens(target: LoadedModel) -> list[int]:
-    """The tokens that end a text, from the model's generation settings and the tokenizer."""
-    eos = getattr(target.model.generation_config, "eos_token_id", None)
-    tokens = {*eos} if isinstance(eos, (list, tuple)) else {eos}
-    if target.tokenizer is not None:
-        tokens.add(target.tokenizer.eos_token_id)
-    return sorted(tokens - {None})
-
-
-@dataclass
-class _Text:
-    """A text being decoded."""
-
-    tokens: list[int]  # the prompt and what was emitted
-    record: Record
-    generator: torch.Generator
-    room: int  # tokens that may still be emitted
-    finish_when_full: str  # "length" or "context"
-
-
-def _texts(
-    target: LoadedModel,
-    drafter: Drafter | None,
-    prompts: Sequence[str | list[int]],
-    max_tokens: int,
-    generators: Sequence[torch.Generator | int],
-) -> list[_Text]:
-    if max_tokens < 1:
-        raise ValueError(f"max_tokens must be at least 1, got {max_tokens}")
-    if len(generators) != len(prompts):
-        raise ValueError(f"generators: got {len(generators)} for {len(prompts)} prompts")
-    longest = min(
-        (limit for limit in (attention.max_length(target.model), drafter and drafter.max_length) if limit is not None),
-        default=None,
-    )
-    texts = []
-    for prompt, generator in zip(prompts, generators, strict=True):
-        tokens = tokenize(target, prompt)
-        left = max_tokens if longest is None else longest - len(tokens)
-        if left < 1:
-            raise ValueError(f"the prompt has {len(tokens)} tokens; the models read at most {longest} in all")
-        if not isinstance(generator, torch.Generator):
-            generator = torch.Generator().manual_seed(generator)
-        full = "length" if max_tokens <= left else "context"
-        texts.append(_Text(tokens, Record(list(tokens)), generator, min(left, max_tokens), full))
-    if not texts:
-        raise ValueError("prompts is empty: there is nothing to decode")
-    return texts
-
-
 def _vocab_size(target: LoadedModel, drafter: Drafter | None, pad_vocab: bool) -> int:
     """Entries of p and q."""
     if drafter is None or drafter.vocab_size == target.vocab_size:
@@ -415,9 +300,13 @@ def _vocab_size(target: LoadedModel, drafter: Drafter | None, pad_vocab: bool) -
     return max(target.vocab_size, drafter.vocab_size)
 
 
-def _prefill(target: LoadedModel, drafter: Drafter | None, texts: list[_Text]) -> tuple[Reader, Session | None, bool]:
+def _smaller(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _prefill(target: LoadedModel, drafter: Drafter | None, live: list[Text]) -> tuple[Reader, Session | None, bool]:
     """Both models read the prompts but for their last tokens, the first roots."""
-    prompts = [text.tokens[:-1] for text in texts]
+    prompts = [text.tokens[:-1] for text in live]
     reader = Reader(target.model, len(prompts))
     needs_hidden = drafter is not None and drafter.needs_features
     output = reader.read_texts(prompts, hidden=needs_hidden)
@@ -433,7 +322,7 @@ def _prefill(target: LoadedModel, drafter: Drafter | None, texts: list[_Text]) -
     return reader, drafter.begin(prompts, features), needs_hidden
 
 
-def _uniforms(live: list[_Text], layout: Layout) -> Tensor:
+def _uniforms(live: list[Text], layout: Layout) -> Tensor:
     """float64 (B, N + 2 (D + 1)): a step's randomness, each row from its own text's generator, whatever its company."""
     size = layout.tree.size + 2 * (layout.tree.depth + 1)
     return torch.stack([torch.rand(size, generator=text.generator, dtype=torch.float64) for text in live])
@@ -443,43 +332,3 @@ def _refuse_nan(walk: Walk) -> None:
     for broken, whose in zip(walk.broken.tolist(), ("target", "drafter"), strict=True):
         if broken:
             raise ValueError(f"the {whose}'s logits are NaN, or infinite, or all -inf, at a node that was verified")
-
-
-def _emit(
-    target: LoadedModel, text: _Text, walk: Walk, row: int, passes: int, eos: Sequence[int], stop: Sequence[str]
-) -> int:
-    """Take up a step's tokens and say how many were kept; decide whether the text ends."""
-    record = text.record
-    new = walk.tokens[row, : walk.emitted[row]].tolist()
-    if stop:
-        new, record.text = _up_to_stop(target, record.tokens, new, stop)
-    columns = (part[row].tolist() for part in (walk.drafts, walk.ranks, walk.probability))
-    for depth, (_, drafts, rank, probability) in enumerate(zip(new, *columns, strict=False)):
-        record.visits.append(Visit(record.target_passes, depth, drafts, rank, probability))
-    record.tokens += new
-    text.tokens += new
-    text.room -= len(new)
-    record.target_passes += 1
-    record.draft_passes += passes
-    if record.text is not None:
-        record.finish = "stop"
-    elif new[-1] in eos:
-        record.finish = "eos"
-    elif text.room == 0:
-        record.finish = text.finish_when_full
-    if record.finish not in ("unfinished", "stop") and target.tokenizer is not None:
-        record.text = target.tokenizer.decode(record.tokens, skip_special_tokens=True)
-    return len(new)
-
-
-def _up_to_stop(
-    target: LoadedModel, before: list[int], new: list[int], stop: Sequence[str]
-) -> tuple[list[int], str | None]:
-    """The new tokens up to the one that completes a stop string, and the text before that string; else all and None."""
-    if target.tokenizer is None:
-        raise ValueError(f"stop: model {target.name} came without a tokenizer, so text cannot be searched")
-    for k in range(1, len(new) + 1):
-        text = target.tokenizer.decode(before + new[:k], skip_special_tokens=True)
-        if found := [place for place in (text.find(end) for end in stop) if place >= 0]:
-            return new[:k], text[: min(found)]
-    return new, None

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from gpu.decoding import Method, stream
+from gpu.decoding import stream
 from gpu.drafters.base import Drafter
+from gpu.method import Method
 from gpu.models import LoadedModel
 from gpu.prompts import Question, chat_tokens
 from gpu.recording import TRACE_DTYPES, Bounds, Recorder

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpu.decoding import Method, Step, stream
+from gpu.decoding import Step, stream
 from gpu.drafters.base import Drafter
+from gpu.method import Method
 from gpu.models import LoadedModel
 from gpu.prompts import Question, chat_tokens
 from gpu.records import Record

@@ -32,9 +32,10 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from gpu.bounds import optimal_acceptance
-from gpu.decoding import Method, decode_batch
+from gpu.decoding import decode_batch
 from gpu.drafters.callable import CallableDrafter
 from gpu.drafters.causal_lm import CausalLM
+from gpu.method import Method
 from gpu.models import LoadedModel
 from gpu.samplers import Sampler
 from gpu.summaries import summarise

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from gpu.decoding import Method, stream
+from gpu.decoding import stream
 from gpu.drafters.base import Drafter
+from gpu.method import Method
 from gpu.models import LoadedModel
 from gpu.records import Record
 from gpu.summaries import summarise

@@ -326,7 +326,7 @@ def test_a_recording_that_was_killed_goes_on(tiny, mdsd, questions, tmp_path, mo
 
 def recorded_texts(max_tokens, *method, drafter=None, **sampling):
     from gpu import decode_batch
-    from gpu.decoding import Method
+    from gpu.method import Method
 
     target, drafter = models.load_target(), drafter or CausalLM(tiny_model("llama", 32, 1, scale=1.2))
     prompts = [question["turns"][0] for question in QUESTIONS]

@@ -8,10 +8,11 @@ import torch
 
 from gpu import Sampling, decode, decode_batch
 from gpu.attention import Reader
-from gpu.decoding import Method, stream
+from gpu.decoding import stream
 from gpu.drafters.callable import CallableDrafter
 from gpu.drafters.causal_lm import CausalLM
 from gpu.drafters.early_exit import EarlyExit, cut
+from gpu.method import Method
 from gpu.samplers import Sampler
 from tests.gpu.tiny_models import CONFIGS, loaded, tiny_model
 

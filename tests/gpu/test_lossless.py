@@ -9,8 +9,9 @@ import torch
 from scipy.stats import chisquare
 
 from gpu import decoding, verification
-from gpu.decoding import Method, decode_batch
+from gpu.decoding import decode_batch
 from gpu.drafters.causal_lm import CausalLM
+from gpu.method import Method
 from gpu.samplers import SAMPLERS, Sampler
 from mdsd_theory import verifiers
 from tests.gpu.tiny_models import loaded, tiny_model
