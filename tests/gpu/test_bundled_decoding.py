@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from gpu import decode_batch, load_target
-from gpu.decoding import Method
 from gpu.drafters.early_exit import EarlyExit
+from gpu.method import Method
 from gpu.prompts import chat_tokens
 
 PROMPTS = [
@@ -23,6 +23,12 @@ def target():
     return load_target(None)
 
 
+LEAST_GAP = 1e-3
+"""Nowhere on these texts are the two best logits closer (the closest pair is 1.7e-3 apart). Logits of one position
+differ by up to 1.2e-4 between passes of different shapes: no argmax is a matter of rounding, so equality is exact.
+"""
+
+
 @pytest.fixture(scope="module")
 def generated(target):
     """(prompt, what transformers generates) of every prompt."""
@@ -31,9 +37,12 @@ def generated(target):
         ids = torch.tensor([chat_tokens(target, [prompt])])
         with torch.no_grad():
             out = target.model.generate(
-                ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=64, pad_token_id=0
-            )
-        pairs.append((ids[0].tolist(), out[0, ids.shape[1] :].tolist()))
+                ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=64, pad_token_id=0,
+                output_scores=True, return_dict_in_generate=True,
+            )  # fmt: skip
+        best = torch.cat(out.scores).topk(2).values
+        assert (best[:, 0] - best[:, 1]).min() > LEAST_GAP, prompt
+        pairs.append((ids[0].tolist(), out.sequences[0, ids.shape[1] :].tolist()))
     return pairs
 
 
@@ -44,15 +53,5 @@ def test_temperature_zero_is_generate(target, generated, spec):
     prompts = [prompt for prompt, _ in generated]
     records = decode_batch(target, EarlyExit(target.model, 26), prompts, method, max_tokens=64)
     assert max(record.block_efficiency for record in records) > 1.3  # drafts were accepted
-    for (prompt, expected), record in zip(generated, records, strict=True):
-        assert_equal_up_to_ties(target.model, prompt, record.tokens, expected)
-
-
-def assert_equal_up_to_ties(model, prompt, ours, theirs):
-    """Equal, or parted where the two best logits are one rounding apart: then both are argmax decoding."""
-    if ours == theirs:
-        return
-    parting = next(k for k, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
-    with torch.no_grad():
-        logits = model(input_ids=torch.tensor([prompt + theirs[:parting]])).logits[0, -1]
-    assert (logits[ours[parting]] - logits[theirs[parting]]).abs() < 1e-4
+    for (_, expected), record in zip(generated, records, strict=True):
+        assert record.tokens == expected

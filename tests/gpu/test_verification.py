@@ -1,5 +1,7 @@
 """The torch verifiers have the laws of `mdsd_theory.verifiers`: the same kernel for the same drafts."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu import trees, verification
-from gpu.samplers import Drafts, Sampler
+from gpu.samplers import SAMPLERS, Drafts, Sampler
 from mdsd_theory import optimal_acceptance, verifiers
 from tests.gpu.strategies import pair, row
 
@@ -249,3 +251,35 @@ def test_convex_minorant_in_float32_is_its_float64_self(sampler, pq, n, s, seed)
     around = torch.cat([law(p.double(), wide, torch.tensor([v])) for v in (max(s - 1e-4, 0), s, min(s + 1e-4, 1))])
     narrow = law(p, drafts, torch.tensor([s], dtype=torch.float64))
     assert (around - narrow.double()).abs().amax(1).min() < 1e-4
+
+
+def cell(verifier, sampler):
+    """What the README's table of pairs has to say, from what is accepted."""
+
+    def able(sampler):
+        found = []
+        for n in range(1, 7):
+            try:
+                verification.make(verifier, Sampler.parse(sampler), trees.kary(n, 1))
+            except ValueError:
+                continue
+            found.append(n)
+        return tuple(found)
+
+    words = {(1, 2, 3, 4, 5, 6): "any", (1,): "1", (2,): "2", (): "–"}
+    if not sampler.endswith(":K"):
+        return words[able(sampler)]
+    by_top = [able(sampler.replace("K", str(top))) for top in (1, 2, 3)]
+    if by_top == [(1, 2), (1, 2, 3), (1, 2, 3, 4)]:
+        return "up to K + 1"
+    return "2, K = 1" if by_top == [(2,), (), ()] else words[by_top[0]] if len(set(by_top)) == 1 else by_top
+
+
+def test_the_readmes_table_of_pairs_is_what_is_accepted():
+    page = (Path(verification.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    lines = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    start = next(k for k, line in enumerate(lines) if line[0] == "verifier")
+    heads, rows = lines[start][1:], {line[0]: line[1:] for line in lines[start + 1 : start + 10]}
+    assert set(rows) == {*verification.VERIFIERS, "canonical", "transport"}
+    assert {head.removesuffix(":K") for head in heads} == set(SAMPLERS)
+    assert rows == {verifier: [cell(verifier, sampler) for sampler in heads] for verifier in rows}
