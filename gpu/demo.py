@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from matplotlib.figure import Figure
 
 from gpu.decoding import stream
 from gpu.drafters.base import Drafter
@@ -132,8 +133,6 @@ def table(compared: list[Method], summaries: list[Summary]) -> Table:
 
 def plot(compared: list[Method], summaries: list[Summary], path: Path) -> None:
     """Acceptance of each method, with its interval, beside its optimal acceptance rate."""
-    from matplotlib.figure import Figure
-
     shown = [(m, s) for m, s in zip(compared, summaries, strict=True) if m.tree.depth]
     figure = Figure(figsize=(8, 0.7 * len(shown) + 1.4), layout="constrained")
     axes = figure.subplots()

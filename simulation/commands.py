@@ -49,6 +49,7 @@ def study(
     dask: Annotated[str | None, typer.Option(help="Scheduler of a running Dask cluster, tcp://host:port")] = None,
 ) -> None:
     """Acceptance rates over a grid of samplers, verifiers, n and temperatures, with intervals and the bound alpha*."""
+    from simulation import plots  # noqa: F401 -- the pictures come last: without Matplotlib, say so first
     from simulation.study import Study, read_study_file
 
     settings: dict[str, Any] = read_study_file(file) if file is not None else {}

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import torch
+from matplotlib.figure import Figure
 from rich.progress import Progress
 
 from gpu import drafters, training_data
@@ -74,8 +75,6 @@ def table(records: list) -> str:
 
 def draw(records: list, path: Path) -> None:
     """The picture: alpha (n = 1) and alpha*_4 against cost."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot(xscale="log")
     for key, marker, label in (("alpha", "o", "α, one draft"), ("alpha_star", "^", "α*, four drafts")):
