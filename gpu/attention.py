@@ -172,8 +172,14 @@ class Reader:
             for layer in self._cache.layers
         ]
 
-    def _mask(self, sees: Tensor, positions: Tensor) -> Tensor | dict[str, Tensor]:
-        """Additive masks (B, 1, w, columns): one tensor, or one per kind of layer where the model has several."""
+    def _mask(self, sees: Tensor, positions: Tensor) -> Tensor | dict[str, Tensor] | None:
+        """Additive masks (B, 1, w, columns): one tensor, or one per kind of layer where the model has several.
+
+        None for one token that sees everything, as in a chain of one text: the model needs no mask then, and is faster
+        without. Elsewhere than on the CPU looking would wait for the device.
+        """
+        if sees.shape[:2] == (1, 1) and not self._windows and sees.device.type == "cpu" and sees.all():
+            return None
         full = _additive(sees, self.model.dtype)
         if not self._windows:
             return full
