@@ -108,8 +108,7 @@ def test_chain_against_assisted_generation(target):
     """The same drafter and draft length at temperature 0, where both emit the same tokens: only the loops differ.
 
     Ours reads the prompt in a pass of its own, assisted generation together with the first drafts, so the first tokens
-    are told apart from those that follow. Per token the loops cost the same to within what a machine's noise lets one
-    see (CPU time on one thread differs by 1 %), so a difference of more than 5 % is a regression.
+    are told apart from those that follow.
     """
     drafter = drafters.make("early-exit:24", target)
     method = Method.make(f"chain:{DRAFTS}", "with-replacement", "single-draft", temperature=0.0)
@@ -128,4 +127,4 @@ def test_chain_against_assisted_generation(target):
         spread = f"median of {len(ratios)} texts, {ratios.min():.2f} to {ratios.max():.2f}"
         print(f"\nassisted generation takes {np.median(ratios):.2f} times the chain's time, {name} ({spread})")
     print("target passes: {} of the chain, {} of assisted generation".format(*passes[MAX_TOKENS]))
-    assert np.median(after[1] / after[0]) > 0.95
+    assert np.median(whole[1] / whole[0]) >= 1
