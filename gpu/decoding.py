@@ -21,6 +21,7 @@ from gpu.drafters.base import UNEXPANDED, Drafter, Session
 from gpu.drafting import Drafted, Layout, ShorterVocabulary, first_occurrence, grow, padded
 from gpu.method import Method
 from gpu.models import LoadedModel
+from gpu.prompts import Question, chat_tokens
 from gpu.records import Record
 from gpu.samplers import Sampler
 from gpu.texts import Text
@@ -142,7 +143,7 @@ def stream(
     if drafter is None and method.tree.depth:
         raise ValueError(f"tree {method.tree.name} needs a drafter; only tree 'plain' goes without")
     vocab_size = _vocab_size(target, drafter, pad_vocab)
-    longest = _smaller(attention.max_length(target.model), drafter and drafter.max_length)
+    longest = longest_text(target, drafter)
     generators = range(len(prompts)) if generators is None else generators
     live = texts.begin(target, prompts, max_tokens, longest, generators)
     eos = texts.eos_tokens(target) if eos is None else list(eos)
@@ -182,6 +183,21 @@ def stream(
             observe(Step([text.record for text in live], kept, walk, drafted, logits, slots))
         live = [live[row] for row in going]
         yield records
+
+
+def longest_text(target: LoadedModel, drafter: Drafter | None) -> int | None:
+    """Most tokens, prompt and answer, that both models can read; None without limit."""
+    limits = attention.max_length(target.model), drafter and drafter.max_length
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def check_lengths(target: LoadedModel, drafter: Drafter | None, questions: Sequence[Question]) -> None:
+    """ValueError, before any work, for a question whose first turn leaves no room for an answer."""
+    longest = longest_text(target, drafter)
+    for question in questions:
+        size = len(chat_tokens(target, [question.turns[0]]))
+        if longest is not None and size >= longest:
+            raise ValueError(f"question {question.id} has {size} tokens; the models read at most {longest} in all")
 
 
 def read_tree(reader: Reader, drafted: Drafted, hidden: bool = False) -> tuple[list[int], attention.Output]:
@@ -298,10 +314,6 @@ def _vocab_size(target: LoadedModel, drafter: Drafter | None, pad_vocab: bool) -
             f"{drafter.vocab_size} tokens; pad_vocab gives the missing ones probability zero"
         )
     return max(target.vocab_size, drafter.vocab_size)
-
-
-def _smaller(*limits: int | None) -> int | None:
-    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _prefill(target: LoadedModel, drafter: Drafter | None, live: list[Text]) -> tuple[Reader, Session | None, bool]:

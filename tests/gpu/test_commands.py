@@ -324,6 +324,18 @@ def test_a_recording_that_was_killed_goes_on(tiny, mdsd, questions, tmp_path, mo
     assert "already holds a finished trace" in err
 
 
+@pytest.mark.parametrize("command", [["record"], ["bench", "--method", "chain:2 with-replacement rrs"]])
+def test_a_question_that_is_too_long_is_named_before_any_work(tiny, mdsd, questions, tmp_path, command):
+    """The tiny models read 128 tokens; a run must not find out after hours, at a question it can never pass."""
+    with questions.open("a") as file:
+        file.write(json.dumps({"question_id": 7, "turns": ["word " * 128]}) + "\n")
+    out = tmp_path / "out"
+    status, _, err = mdsd(*command, "--prompts", questions, "--draft", "draft", "--out", out)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "question 7 has 128 tokens; the models read at most 128 in all" in err
+    assert {path.name for path in tmp_path.iterdir()} == {"questions.jsonl"}
+
+
 def recorded_texts(max_tokens, *method, drafter=None, **sampling):
     from gpu import decode_batch
     from gpu.method import Method
