@@ -59,11 +59,20 @@ class _Rejection(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        context: torch.autograd.function.FunctionCtx, g: Tensor, features: Tensor, head: Tensor, n: int
+        context: torch.autograd.function.FunctionCtx,
+        g: Tensor,
+        features: Tensor,
+        head: Tensor,
+        n: int,
+        log_weights: Tensor | None,
     ) -> Tensor:
+        def law(part: Tensor) -> Tensor:
+            logits = (part @ head.T).float()
+            return torch.softmax(logits if log_weights is None else logits.add_(log_weights), -1)
+
         total, gradients = g.new_zeros((), dtype=torch.float32), []
         for part, feature in zip(g.to(head.dtype).split(CHUNK), features.to(head.dtype).split(CHUNK), strict=True):
-            p, q = torch.softmax((feature @ head.T).float(), -1), torch.softmax((part @ head.T).float(), -1)
+            p, q = law(feature), law(part)
             inside = minimising_set(p, q, n)
             q_inside = q * inside
             mass = q_inside.sum(-1, keepdim=True)
@@ -75,7 +84,7 @@ class _Rejection(torch.autograd.Function):
 
     @staticmethod
     def backward(context: torch.autograd.function.FunctionCtx, scale: Tensor) -> tuple:
-        return context.saved_tensors[0] * scale, None, None, None
+        return context.saved_tensors[0] * scale, None, None, None, None
 
 
 def cross_entropy(g: Tensor, m: Tensor, head: Tensor, log_weights: Tensor | None = None) -> Tensor:
@@ -87,9 +96,13 @@ def cross_entropy(g: Tensor, m: Tensor, head: Tensor, log_weights: Tensor | None
     return _CrossEntropy.apply(g, m, head, log_weights) / len(g)
 
 
-def rejection(g: Tensor, features: Tensor, head: Tensor, n: int) -> Tensor:
-    """Mean over N positions of 1 - alpha*_n; g (N, d) predicted features, features (N, d) the target's."""
-    return _Rejection.apply(g, features, head, n) / len(g)
+def rejection(g: Tensor, features: Tensor, head: Tensor, n: int, log_weights: Tensor | None = None) -> Tensor:
+    """Mean over N positions of 1 - alpha*_n; g (N, d) predicted features, features (N, d) the target's.
+
+    With log_weights (K,), head holds only K rows of W and row k stands for exp(log_weights[k]) tokens that p and q give
+    the same probabilities.
+    """
+    return _Rejection.apply(g, features, head, n, log_weights) / len(g)
 
 
 def minimising_set(p: Tensor, q: Tensor, n: int, bins: int = 1024) -> Tensor:

@@ -141,7 +141,7 @@ class Trainer:
 
     def _loss(self, g: Tensor, features: Tensor, means: Tensor) -> Tensor:
         if self.plan.loss == "acceptance" and self.step > self.steps // 2:
-            return 4 * losses.rejection(g.float(), features, self.weight, self.plan.n)
+            return 4 * losses.rejection(g.float(), features, self.rows[0], self.plan.n, self.rows[1])
         return losses.cross_entropy(g.float(), means, *self.rows)
 
     def _choose_rows(self, generator: torch.Generator) -> None:

@@ -65,6 +65,11 @@ def test_a_weighted_row_of_the_head_counts_for_several_tokens():
     weights = torch.zeros(V)
     weights[-3:] = np.log(3)
     torch.testing.assert_close(losses.cross_entropy(g, m, head, weights), losses.cross_entropy(g, m, twice))
+    f, g = random_features(5, 3), g.requires_grad_()
+    for n in (1, 3):
+        one, other = losses.rejection(g, f, head, n, weights), losses.rejection(g, f, twice, n)
+        torch.testing.assert_close(one, other)
+        torch.testing.assert_close(torch.autograd.grad(one, g), torch.autograd.grad(other, g), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("n", [1, 2, 4])
