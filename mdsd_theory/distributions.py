@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from mdsd_theory.kernels import sum_and_sign
 
 # How far a sum may be from 1. A 64- or 32-bit softmax over 150,000 tokens is off by about 1e-6; a 16-bit one by up to
 # one unit in the last place of every entry (2**-8 for bfloat16) plus the tail that underflows.
@@ -85,8 +88,8 @@ def distribution(x: ArrayLike, name: str, vocab_size: int | None = None) -> NDAr
         if min(x) < 0 or total != 1:
             raise ValueError(f"{name}: exact entries must be >= 0 and sum to 1; found minimum {min(x)}, sum {total}")
         return x
-    total = x.sum()
-    if not x.min() >= 0.0 or not np.isfinite(total):
+    total, negative = sum_and_sign(x)
+    if negative or not math.isfinite(total):
         i = int(np.flatnonzero(~(x >= 0.0) | np.isinf(x))[0])
         raise ValueError(f"{name}: entry {i} is {x[i]}; every entry must be a finite number >= 0")
     tolerance = SUM_TOLERANCE_16_BIT if narrow else SUM_TOLERANCE

@@ -7,16 +7,31 @@ ones and later processes do not.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
 
 # Buckets of z = q/(p+q): their sums stay in the first-level cache.
 BUCKETS = 1024
-_BLOCK = 64
+_BLOCK = 128
+_STRIP = 64
 _TINY = 5e-324
 # p/q times this never overflows. What it flushes to 0 is p below 1e-290, whose place in the order costs nothing.
 RATIO_SCALE = 2.0**-60
 # A bucket whose lower bound is above the best edge by less than this cannot change the answer at float64's resolution.
 _SLACK = 2e-15
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "nsz"})
+def sum_and_sign(x):
+    """The sum (in vector registers, so in another order than left to right) and whether an entry is negative, in one
+    pass. NaN and infinities show in the sum.
+    """
+    total, negative = 0.0, False
+    for i in range(x.size):
+        total += x[i]
+        negative |= x[i] < 0.0
+    return total, negative
 
 
 @njit(cache=True, nogil=True)
@@ -42,31 +57,81 @@ def largest_tokens(q, k):
     return tokens
 
 
+@intrinsic
+def _add_two(typing_context, table, row, next_row, p, q, i):
+    """table[row] += (p[i], q[i]) and table[next_row] += (p[i + 1], q[i + 1]), all contiguous, unchecked.
+
+    One vector load of p and of q, one vector addition and store a row; written out one number at a time, loads and
+    stores take twice as long.
+    """
+
+    def build(context, builder, signature, arguments):
+        def data(k):
+            return context.make_array(signature.args[k])(context, builder, arguments[k]).data
+
+        def two(k):
+            entry = ir.VectorType(data(k).type.pointee, 2)
+            place = builder.bitcast(builder.gep(data(k), [arguments[5]]), entry.as_pointer())
+            loaded = builder.load(place, align=signature.args[k].dtype.bitwidth // 8)
+            return loaded if signature.args[k].dtype == types.float64 else builder.fpext(loaded, pair)
+
+        pair = ir.VectorType(ir.DoubleType(), 2)
+        rows, first, second = builder.bitcast(data(0), pair.as_pointer()), two(3), two(4)
+        for lane in (0, 1):
+            lanes = ir.Constant(ir.VectorType(ir.IntType(32), 2), [lane, 2 + lane])
+            index = context.cast(builder, arguments[1 + lane], signature.args[1 + lane], types.uintp)
+            place = builder.gep(rows, [index])
+            total = builder.fadd(builder.load(place, align=8), builder.shuffle_vector(first, second, lanes))
+            builder.store(total, place, align=8)
+        return context.get_dummy_value()
+
+    return types.void(table, row, next_row, p, q, types.intp), build
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
+def _bucket(p, q, p_scale, q_scale):
+    a = np.float64(p) * p_scale
+    b = np.float64(q) * q_scale
+    # The bound only matters for p = q = 0, which lands at z = 0 with the tokens of q = 0: no minimiser needs them.
+    return np.uint16(np.int32(b / max(a + b, _TINY) * BUCKETS))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _fill(p, q, p_scale, q_scale, ids, sums):
+    """`fill_buckets` for a stretch without skipped tokens.
+
+    In strips that are short enough for the additions of one to run beside the divisions of the next, and of constant
+    length, so that the divisions vectorise.
+    """
+    strips = p.size // _STRIP
+    for strip in range(strips):
+        start = strip * _STRIP
+        for i in range(_STRIP):
+            ids[start + i] = _bucket(p[start + i], q[start + i], p_scale, q_scale)
+        for i in range(start, start + _STRIP, 2):
+            _add_two(sums, ids[i], ids[i + 1], p, q, i)
+    for i in range(strips * _STRIP, p.size):
+        ids[i] = _bucket(p[i], q[i], p_scale, q_scale)
+        sums[ids[i], 0] += p[i]
+        sums[ids[i], 1] += q[i]
+
+
+@njit(cache=True, nogil=True)
 def fill_buckets(p, q, p_scale, q_scale, skip, ids, p_sums, q_sums):
     """Sums of p and q per bucket of z = q/(p+q), the order of p/q reversed; tokens in `skip` (sorted) are left out.
-
-    Two plain passes: the first is divisions only and vectorises, the second is additions into a table in the
-        first-level
-    cache (unsigned ids spare the check for negative indices).
 
     Args:
         p, q: (V,); used as p * p_scale and q * q_scale.
         ids: uint16 (V,), written: the bucket of each token. Skipped tokens get BUCKETS + 1.
         p_sums, q_sums: (BUCKETS + 1,), written.
     """
-    sums = np.zeros((BUCKETS + 2, 2))
-    for i in range(p.size):
-        a = np.float64(p[i]) * p_scale
-        b = np.float64(q[i]) * q_scale
-        # The bound only matters for p = q = 0, which lands at z = 0 with the tokens of q = 0: no minimiser needs them.
-        ids[i] = np.uint16(np.int32(b / max(a + b, _TINY) * BUCKETS))
-    for i in skip:
-        ids[i] = BUCKETS + 1
-    for i in range(p.size):
-        k = ids[i]
-        sums[k, 0] += p[i]
-        sums[k, 1] += q[i]
+    sums = np.zeros((BUCKETS + 1, 2))
+    start = 0
+    for stop in skip:
+        _fill(p[start:stop], q[start:stop], p_scale, q_scale, ids[start:stop], sums)
+        ids[stop] = BUCKETS + 1
+        start = stop + 1
+    _fill(p[start:], q[start:], p_scale, q_scale, ids[start:], sums)
     for k in range(BUCKETS + 1):
         p_sums[k] = sums[k, 0] * p_scale
         q_sums[k] = sums[k, 1] * q_scale
@@ -106,28 +171,32 @@ def bucket_bound(k, width, p0, p1, q0, q1):
 def bucket_tokens(ids, bucket):
     """Tokens of a bucket, in order of their ids.
 
-    Blocks of constant size are counted in 16 bits, 32 ids at a time; only those with a hit are gone through.
+    Blocks of constant size are counted in 16 bits, 32 ids at a time; only those with a hit are gone through. Both loops
+    write a place before they know whether it is a hit, which spares the branch; unsigned counters spare the check for
+    negative indices.
     """
     k = np.uint16(bucket)
     blocks = ids.size // _BLOCK
-    counts = np.empty(blocks + 1, np.int64)
+    with_hits = np.empty(blocks + 1, np.uint32)
+    size, listed = 0, np.uint64(0)
     for block in range(blocks):
-        hits, chunk = np.uint16(0), ids[block * _BLOCK : (block + 1) * _BLOCK]
+        hits = np.uint16(0)
         for i in range(_BLOCK):
-            hits = np.uint16(hits + np.uint16(chunk[i] == k))
-        counts[block] = hits
-    counts[blocks] = 0
+            hits = np.uint16(hits + np.uint16(ids[block * _BLOCK + i] == k))
+        with_hits[listed] = block
+        listed += np.uint64(hits > 0)
+        size += hits
+    tokens = np.empty(size + _BLOCK, np.int64)
+    found = np.uint64(0)
+    for j in range(listed):
+        start = np.uint64(with_hits[j]) * np.uint64(_BLOCK)
+        for i in range(start, start + np.uint64(_BLOCK)):
+            tokens[found] = i
+            found += np.uint64(ids[i] == k)
     for i in range(blocks * _BLOCK, ids.size):
-        counts[blocks] += ids[i] == k
-    tokens = np.empty(counts.sum(), np.int64)
-    found = 0
-    for block in range(blocks + 1):
-        if counts[block]:
-            for i in range(block * _BLOCK, min((block + 1) * _BLOCK, ids.size)):
-                if ids[i] == k:
-                    tokens[found] = i
-                    found += 1
-    return tokens
+        tokens[found] = i
+        found += np.uint64(ids[i] == k)
+    return tokens[:found]
 
 
 @njit(cache=True, nogil=True)
@@ -138,6 +207,21 @@ def by_ratio(p, q, tokens):
         i = tokens[j]
         ratio[j] = RATIO_SCALE * p[i] / q[i] if q[i] > 0.0 else np.inf
     return tokens[np.argsort(ratio, kind="mergesort")]
+
+
+@njit(cache=True, nogil=True)
+def _powers(masses, m, out):
+    """min(masses, 1)**m for m >= 1 into `out`, by squaring, a vector register of entries at a time."""
+    square = np.empty(masses.size)
+    for i in range(masses.size):
+        square[i], out[i] = min(masses[i], 1.0), 1.0
+    while m:
+        if m & 1:
+            for i in range(masses.size):
+                out[i] *= square[i]
+        for i in range(masses.size):
+            square[i] *= square[i]
+        m >>= 1
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -157,12 +241,12 @@ def iid_minimum(p, q, p_scale, q_scale, skip, m, ids, p_sums, q_sums, subset):
     fill_buckets(p, q, p_scale, q_scale, skip, ids, p_sums, q_sums)
     best, best_p, best_x = 0.0, 0.0, 0.0
     best_bucket, best_count = BUCKETS + 1, 0
-    edge_p, edge_x = np.zeros(BUCKETS + 2), np.zeros(BUCKETS + 2)
-    power = np.zeros(BUCKETS + 2)
+    edge_p, edge_x, power = np.zeros(BUCKETS + 2), np.zeros(BUCKETS + 2), np.zeros(BUCKETS + 2)
     for k in range(BUCKETS, -1, -1):
         edge_p[k] = edge_p[k + 1] + p_sums[k]
         edge_x[k] = edge_x[k + 1] + q_sums[k]
         power[k] = min(edge_x[k], 1.0) ** m
+    for k in range(BUCKETS, -1, -1):
         if edge_p[k] - power[k] < best:
             best, best_p, best_x, best_bucket = edge_p[k] - power[k], edge_p[k], edge_x[k], k
     order = np.empty(0, np.int64)
@@ -183,7 +267,7 @@ def iid_minimum(p, q, p_scale, q_scale, skip, m, ids, p_sums, q_sums, subset):
                 best, best_p, best_x, best_bucket, best_count = value, mass, x, k, j + 1
                 order = tokens
     # Whole buckets before the best one; of the best one all (edge) or the first best_count tokens.
-    threshold = best_bucket + (1 if best_count else 0)
+    threshold = np.uint16(best_bucket + (1 if best_count else 0))
     for i in range(ids.size):
         subset[i] = ids[i] >= threshold
     for j in range(best_count):

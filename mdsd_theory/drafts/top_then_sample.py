@@ -49,6 +49,10 @@ class TopThenSample(Draft):
         return order[self.q[order] > 0].astype(np.int64)
 
     @cached_property
+    def _sorted_top(self) -> NDArray[np.int64]:
+        return np.sort(self.top_tokens)
+
+    @cached_property
     def rest_mass(self) -> float:
         """q off Top (summed there, not 1 minus Top's mass, which would lose small tails)."""
         if self.top_tokens.size == 0:
@@ -123,7 +127,7 @@ class TopThenSample(Draft):
             subset[self.top_tokens] = True
             return Minimum(subset, float(p[self.top_tokens].sum()), 1.0)
         target, draft, *_ = self.bucketed_minimum(p, subset)
-        return Minimum(subset, float(p[self.top_tokens].sum()) + target, draft**self.sampled)
+        return Minimum(subset, sum(p[self.top_tokens].tolist()) + target, draft**self.sampled)
 
     def bucketed_minimum(self, p: NDArray, subset: NDArray) -> tuple[float, float, int, NDArray, NDArray, NDArray]:
         """P and q' of H* without Top, the last bucket it reaches, and the buckets (ids, sums of p and q').
@@ -134,11 +138,10 @@ class TopThenSample(Draft):
             p: float64 (V,), checked.
             subset: bool (V,), written: H*.
         """
-        skip = np.sort(self.top_tokens)
         ids = np.empty(self.vocab_size, dtype=np.uint16)
         sums = np.empty((2, BUCKETS + 1))
         q, scale = self.scaled_rest
-        masses = iid_minimum(p, q, 1.0, scale, skip, self.sampled, ids, *sums, subset)
+        masses = iid_minimum(p, q, 1.0, scale, self._sorted_top, self.sampled, ids, *sums, subset)
         return *masses, ids, *sums
 
     def joint(self) -> tuple[NDArray[np.int64], NDArray]:

@@ -6,16 +6,21 @@ from collections.abc import Callable
 import numpy as np
 
 
-def fastest(calls: dict[str, Callable], rounds: int = 15) -> dict[str, float]:
-    """Seconds of the fastest of `rounds` alternating runs of each call."""
+def fastest(calls: dict[str, Callable], rounds: int = 15, repeat: int = 1) -> dict[str, float]:
+    """Seconds of the fastest of `rounds` alternating runs of each call.
+
+    With `repeat` above 1 a run is that many calls in a row, each timed, so that every call finds its own arrays in the
+    caches and not what the call before it left there.
+    """
     best = dict.fromkeys(calls, np.inf)
     for call in calls.values():
         call()
     for _ in range(rounds):
         for name, call in calls.items():
-            start = time.perf_counter()
-            call()
-            best[name] = min(best[name], time.perf_counter() - start)
+            for _ in range(repeat):
+                start = time.perf_counter()
+                call()
+                best[name] = min(best[name], time.perf_counter() - start)
     return best
 
 
