@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from mdsd_theory.files import write_text
+
 DEPTH = 3
 CONFIDENCE = 0.95
 
@@ -82,7 +84,7 @@ def train(folder: Path, minutes: float, runs: list[Run]) -> None:
 
 
 def judge(folder: Path, runs: list[Run]) -> list[dict]:
-    """Per run: what its card says of its size, and alpha, alpha*_1 ... of every held-out text by depth."""
+    """Per run: what its card says of its size, and alpha and alpha*_4 of every held-out text by depth."""
     from gpu import train_drafter as job
     from gpu import training
     from gpu.drafters import eagle
@@ -110,23 +112,34 @@ def judge(folder: Path, runs: list[Run]) -> list[dict]:
     return records
 
 
-def differences(records: list[dict], first: int, second: int) -> dict:
-    """Mean of record `second` minus `first` over the texts, with its Student t interval, by depth."""
+def differences(records: list[dict]) -> list[dict]:
+    """Every other run minus the cross-entropy run of its seed (of the first seed where its own has none): means over
+    the texts with their Student t intervals, by depth; and the seeds of cross-entropy against each other."""
     from scipy.stats import ttest_rel
 
-    found = {}
-    for depth, rates in records[second]["texts"].items():
-        for name, values in rates.items():
-            test = ttest_rel(values, records[first]["texts"][depth][name])
-            low, high = test.confidence_interval(CONFIDENCE)
-            mean = sum(values) / len(values) - sum(records[first]["texts"][depth][name]) / len(values)
-            found.setdefault(depth, {})[name] = {k: round(float(v), 4) for k, v in
-                                                 (("mean", mean), ("low", low), ("high", high))}  # fmt: skip
+    plain = {record["seed"]: record for record in records if record["loss"] == "cross-entropy"}
+    first = next(iter(plain.values()))
+    found = []
+    for record in records:
+        base = first if record["loss"] == "cross-entropy" else plain.get(record["seed"], first)
+        if record is base:
+            continue
+        line = {"run": [record[key] for key in Run._fields], "minus": [base[key] for key in Run._fields]}
+        for depth, rates in record["texts"].items():
+            line[depth] = {}
+            for name, values in rates.items():
+                test = ttest_rel(values, base["texts"][depth][name])
+                low, high = test.confidence_interval(CONFIDENCE)
+                mean = sum(a - b for a, b in zip(values, base["texts"][depth][name], strict=True)) / len(values)
+                line[depth][name] = {k: round(float(v), 4) for k, v in (("mean", mean), ("low", low), ("high", high))}
+        found.append(line)
     return found
 
 
 def main(folder: Path, minutes: float, runs: list[Run]) -> None:
-    """All of it; the differences are between each run and the first."""
+    """All of it. Raises ValueError when no run is there to compare with."""
+    if not any(run.loss == "cross-entropy" for run in runs):
+        raise ValueError("give at least one cross-entropy run, as in cross-entropy:4:0")
     if not (folder / "text" / "seconds.json").exists():
         sample_text(folder, minutes)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
@@ -143,13 +156,9 @@ def main(folder: Path, minutes: float, runs: list[Run]) -> None:
         "drafts": 4,
         "confidence": CONFIDENCE,
         "runs": records,
-        "minus_first": [
-            {"run": list(run)} | differences(records, 0, k) for k, run in enumerate(runs) if k
-        ],
-    }  # fmt: skip
-    partial = folder / "losses.json.partial"
-    partial.write_text(json.dumps(result) + "\n")
-    os.replace(partial, folder / "losses.json")
+        "differences": differences(records),
+    }
+    write_text(folder / "losses.json", json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
 from gpu import training_data
 from gpu.drafters import bundled, eagle, make
 from gpu.drafters.compare import table
+from gpu.drafters.compare_losses import differences
 from gpu.models import load_bundled
 from gpu.replay import replay
 from gpu.training_prompts import KINDS, held_out_prompts
@@ -36,6 +38,23 @@ def test_the_page_shows_what_was_recorded():
     assert card["command"] in page
     for depth, rates in card["held_out"].items():
         assert f"| {depth} | {rates['mean']['alpha']:.3f} | {rates['mean']['alpha_star']:.3f} |" in page
+
+
+def test_the_comparison_of_losses_is_the_recorded_one():
+    """Rows of the page, and the differences of the file, from the rates of every text."""
+    page = (bundled.FILE.parents[1] / "README.md").read_text()
+    recorded = json.loads((bundled.FILE.parent / "losses.json").read_text())
+    assert differences(recorded["runs"]) == recorded["differences"]
+    for run in recorded["runs"]:
+        means = [np.mean(run["texts"][depth][name]) for depth, name in
+                 (("depth 1", "alpha"), ("depth 1", "alpha_star"), ("depth 3", "alpha_star"))]  # fmt: skip
+        cells = " | ".join(f"{mean:.3f}" for mean in means)
+        assert f"| {run['seconds'] - run['text_seconds']} | {run['steps']} | {cells} |" in page
+    for line in recorded["differences"]:
+        if line["run"][0] == "acceptance":
+            cells = [line["depth 1"]["alpha"], line["depth 1"]["alpha_star"], line["depth 3"]["alpha_star"]]
+            row = " | ".join(f"{c['mean']:+.3f} ({c['low']:+.3f}, {c['high']:+.3f})" for c in cells)
+            assert row.replace("-", "−") in page
 
 
 def test_it_is_refused_for_another_target():
