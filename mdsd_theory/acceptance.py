@@ -59,7 +59,9 @@ def optimal_acceptance(p: ArrayLike, draft: Draft) -> OptimalAcceptance:
     if draft.exact:
         target_mass, draft_mass = Fraction(target_mass), Fraction(draft_mass)
     rate = 1 + target_mass - draft_mass
-    return OptimalAcceptance(max(0 * rate, min(1 + 0 * rate, rate)), subset, target_mass, draft_mass, gap)
+    if not 0 <= rate <= 1:  # by rounding
+        rate = type(rate)(rate > 1)
+    return OptimalAcceptance(rate, subset, target_mass, draft_mass, gap)
 
 
 def target(p: ArrayLike, draft: Draft) -> NDArray:
@@ -67,7 +69,7 @@ def target(p: ArrayLike, draft: Draft) -> NDArray:
     if draft.exact and not hasattr(p, "detach") and np.asarray(p).dtype.kind in "iu":
         p = np.asarray(p).astype(object)
     p = distribution(p, "p", draft.vocab_size)
-    if (p.dtype == object) != draft.exact:
+    if (p.dtype.kind == "O") != draft.exact:
         which, other = ("p", "q") if p.dtype == object else ("q", "p")
         raise ValueError(f"p: {which} holds Fractions but {other} is floating point; exact mode needs both exact")
     return p

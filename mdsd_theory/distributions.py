@@ -83,7 +83,7 @@ def distribution(x: ArrayLike, name: str, vocab_size: int | None = None) -> NDAr
             f"{name}: {x.size} entries where its partner has {vocab_size}; both must be over one vocabulary "
             "(pad the shorter with zeros if they differ only in padding)"
         )
-    if x.dtype == object:
+    if x.dtype.kind == "O":
         total = x.sum()
         if min(x) < 0 or total != 1:
             raise ValueError(f"{name}: exact entries must be >= 0 and sum to 1; found minimum {min(x)}, sum {total}")

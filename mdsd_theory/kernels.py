@@ -215,13 +215,15 @@ def _powers(masses, m, out):
     square = np.empty(masses.size)
     for i in range(masses.size):
         square[i], out[i] = min(masses[i], 1.0), 1.0
-    while m:
+    while True:
         if m & 1:
             for i in range(masses.size):
                 out[i] *= square[i]
+        m >>= 1
+        if m == 0:
+            return
         for i in range(masses.size):
             square[i] *= square[i]
-        m >>= 1
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -264,10 +264,13 @@ def race_minimum(p, q, ids, subset, race):
             tail[j] += tails[k, j]
         edge_p[k] = edge_p[k + 1] + p_sums[k]
         edge_x[k] = edge_x[k + 1] + q_sums[k]
-        if q_sums[k] > 0.0:
-            edge_q[k] = 1.0 - missed(outside[k], head, tail, race)
+        # Q is never above with replacement's: every draft leaves less of H behind. Where that bound already loses, it
+        # stands in for Q, and keeps the bucket bounds below lower bounds.
+        at_most = min(edge_x[k], 1.0) ** race.n
+        if edge_p[k] - at_most >= best:
+            edge_q[k] = at_most
         else:
-            edge_q[k] = edge_q[k + 1]
+            edge_q[k] = 1.0 - missed(outside[k], head, tail, race)
         if edge_p[k] - edge_q[k] < best:
             best, best_bucket, best_count = edge_p[k] - edge_q[k], k, 0
             best_p, best_q = edge_p[k], edge_q[k]
@@ -293,9 +296,9 @@ def race_minimum(p, q, ids, subset, race):
             used += 1
         for j in range(_POWERS):
             tail[j] += tails[k, j]
-    threshold = best_bucket + (1 if best_count else 0)
+    threshold = np.uint16(best_bucket + (1 if best_count else 0))
     for i in range(ids.size):
-        subset[i] = ids[i] >= threshold and best < 0.0
+        subset[i] = ids[i] >= threshold
     for j in range(best_count):
         subset[order[j]] = True
     return best_p, best_q

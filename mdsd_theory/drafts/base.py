@@ -43,7 +43,7 @@ class Draft(ABC):
         self.n = check_count(n, "n")
         self.vocab_size = self.q.size
 
-    @property
+    @cached_property
     def exact(self) -> bool:
         """Whether the masses are Fractions."""
         return self.q.dtype == object

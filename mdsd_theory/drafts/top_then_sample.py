@@ -61,7 +61,7 @@ class TopThenSample(Draft):
         rest[self.top_tokens] = 0 * self.q[0]
         return rest.sum()
 
-    @property
+    @cached_property
     def sampled(self) -> int:
         """m, the number of i.i.d. draws: n - top, or 0 when nothing is left off Top."""
         return self.n - self.top if self.rest_mass > 0 else 0
