@@ -2,8 +2,9 @@
 
     python -m gpu.drafters.compare FOLDER SPEC SPEC ...
 
-writes FOLDER/acceptance.json and FOLDER/acceptance.png for the bundled target. The text is what the target itself
-writes after the held-out prompts of `gpu.training_prompts` at T = 1, so p and q are compared where decoding takes them.
+writes FOLDER/acceptance.json and FOLDER/acceptance.png for the bundled target, on one thread. The text is what the
+target itself writes after the held-out prompts of `gpu.training_prompts` at T = 1, so p and q are compared where
+decoding takes them. A run that was stopped goes on when started again.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rich.progress import Progress
 from gpu import drafters, training_data
 from gpu.models import LoadedModel, load_bundled
 from gpu.replay import replay
+from gpu.train_drafter import JUDGE_EVERY
 from gpu.training_data import Corpus
 from gpu.training_prompts import held_out_prompts
 from mdsd_theory.files import write_text, written_whole
@@ -26,27 +28,18 @@ from mdsd_theory.files import write_text, written_whole
 DRAFTS = 4
 
 
-def compare(
-    target: LoadedModel, specs: list[str], held: Corpus, kinds: list[str], stride: int, progress: Progress
-) -> list:
-    """One record per drafter: its spec and name, alpha and alpha*_4 by kind and averaged over the kinds, its cost in
-    target passes of one token."""
-    own_pass = _target_seconds(target, held)
-    records = []
-    for spec in progress.track(specs, description="drafters"):
-        drafter = drafters.make(spec, target)
-        found = replay(drafter, target, held, DRAFTS, stride)
-        by_kind = {
-            kind: {name: round(values[[k == kind for k in kinds]].mean().item(), 4) for name, values in
-                   (("alpha", found.alpha), ("alpha_star", found.alpha_star))}
-            for kind in dict.fromkeys(kinds)
-        }  # fmt: skip
-        mean = {
-            name: round(sum(r[name] for r in by_kind.values()) / len(by_kind), 4) for name in ("alpha", "alpha_star")
-        }
-        records.append({"drafter": spec, "name": drafter.name, "mean": mean, "cost": round(found.seconds / own_pass, 4)}
-                       | by_kind)  # fmt: skip
-    return records
+def compare(target: LoadedModel, spec: str, held: Corpus, kinds: list[str], own_pass: float) -> dict:
+    """A drafter's record: its spec and name, alpha and alpha*_4 by kind and averaged over the kinds, its cost in target
+    passes of one token (own_pass seconds)."""
+    drafter = drafters.make(spec, target)
+    found = replay(drafter, target, held, DRAFTS, JUDGE_EVERY)
+    by_kind = {
+        kind: {name: round(values[[k == kind for k in kinds]].mean().item(), 4) for name, values in
+               (("alpha", found.alpha), ("alpha_star", found.alpha_star))}
+        for kind in dict.fromkeys(kinds)
+    }  # fmt: skip
+    mean = {name: round(sum(r[name] for r in by_kind.values()) / len(by_kind), 4) for name in ("alpha", "alpha_star")}
+    return {"drafter": spec, "name": drafter.name, "mean": mean, "cost": round(found.seconds / own_pass, 4)} | by_kind
 
 
 def _target_seconds(target: LoadedModel, held: Corpus) -> float:
@@ -69,42 +62,52 @@ def table(records: list) -> str:
     for r in records:
         rates = [r["mean"]["alpha"], r["mean"]["alpha_star"], *(r[kind]["alpha"] for kind in kinds)]
         label = r["drafter"].split("/")[-1].removesuffix(".safetensors")
-        lines.append(f"| {label} | " + " | ".join(f"{rate:.3f}" for rate in rates) + f" | {r['cost']:.2f} |")
+        lines.append(f"| {label} | " + " | ".join(f"{rate:.3f}" for rate in rates) + f" | {r['cost']:.3f} |")
     return "\n".join(lines)
 
 
 def draw(records: list, path: Path) -> None:
-    """The picture: alpha (n = 1) and alpha*_4 against cost."""
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    """The picture: alpha (n = 1) and alpha*_4 against cost, joined for each drafter."""
+    figure = Figure(figsize=(8, 4.6), layout="constrained")
     axes = figure.add_subplot(xscale="log")
+    costs = [r["cost"] for r in records]
+    for place, record in enumerate(sorted(records, key=lambda record: record["cost"])):
+        name = record["drafter"].removesuffix(".safetensors").replace("early-exit:", "exit ")
+        name = name.removeprefix("lens:").removeprefix("layers:")
+        rates = record["mean"]["alpha"], record["mean"]["alpha_star"]
+        axes.plot([record["cost"]] * 2, rates, color="0.8", zorder=0)
+        side = {"ha": "left", "xytext": (6, -2)} if place % 2 == 0 else {"ha": "right", "xytext": (-6, -2)}
+        axes.annotate(name, (record["cost"], rates[1]), textcoords="offset points", fontsize=8, **side)
     for key, marker, label in (("alpha", "o", "α, one draft"), ("alpha_star", "^", "α*, four drafts")):
-        axes.scatter([r["cost"] for r in records], [r["mean"][key] for r in records], marker=marker, label=label)
-    for i, record in enumerate(records):
-        axes.annotate(record["drafter"].replace("early-exit", "exit").split("/")[-1].removesuffix(".safetensors"),
-                      (record["cost"], record["mean"]["alpha"]), fontsize=7, xytext=(3, 5 if i % 2 else -9),
-                      textcoords="offset points")  # fmt: skip
-    axes.set(
-        xlabel="cost of one draft token, in target passes of one token", ylabel="acceptance, T = 1", ylim=(0, None)
-    )
-    axes.legend()
+        axes.scatter(costs, [r["mean"][key] for r in records], marker=marker, label=label)
+    axes.set(xlabel="cost of one draft token, in target passes of one token", ylabel="acceptance, T = 1")
+    axes.set(xlim=(min(costs) / 1.5, max(costs) * 2), ylim=(0, 0.75))
+    axes.legend(loc="upper left")
     with written_whole(path) as temporary:
         figure.savefig(temporary, dpi=110)
 
 
-def main(folder: Path, specs: list[str], texts: int = 3, stride: int = 3) -> None:
-    """Judge on the first `texts` held-out texts of each kind, at every stride-th token."""
+def main(folder: Path, specs: list[str]) -> None:
+    """Judge on all held-out texts at every JUDGE_EVERY-th token, as cards do."""
+    torch.set_num_threads(1)
     folder.mkdir(parents=True, exist_ok=True)
+    kept = folder / "records.json"
+    found = json.loads(kept.read_text()) if kept.exists() else {}
     with Progress() as progress:
         target = load_bundled(device="cpu")
         cached = folder / "held_out.safetensors"
         if not cached.exists():
             training_data.held_out(target, 0, progress).save(cached)
-        kinds = [prompt.kind for prompt in held_out_prompts()]
-        chosen = [i for i, kind in enumerate(kinds) if kinds[:i].count(kind) < texts]
-        held = training_data.select(Corpus.load(cached), chosen)
-        records = compare(target, specs, held, [kinds[i] for i in chosen], stride, progress)
-    found = {"texts": texts, "stride": stride, "drafts": DRAFTS, "records": records}
-    write_text(folder / "acceptance.json", json.dumps(found, indent=1) + "\n")
+        held, kinds = Corpus.load(cached), [prompt.kind for prompt in held_out_prompts()]
+        own_pass = _target_seconds(target, held)
+        for spec in progress.track(specs, description="drafters"):
+            if spec not in found:
+                found[spec] = compare(target, spec, held, kinds, own_pass)
+                write_text(kept, json.dumps(found))
+    records = [found[spec] for spec in specs]
+    result = {"texts": len(held), "stride": JUDGE_EVERY, "drafts": DRAFTS, "records": records}
+    write_text(folder / "acceptance.json", json.dumps(result, indent=1) + "\n")
+    kept.unlink()
     draw(records, folder / "acceptance.png")
     print(table(records))
 

@@ -22,6 +22,9 @@ def test_the_file_is_small_and_fits_its_card():
     card = json.loads(CARD.read_text())
     assert bundled.FILE.stat().st_size < 10_000_000
     assert card["seconds"] <= 30 * 60
+    mean = card["held_out"]["depth 1"]["mean"]
+    assert mean["alpha"] >= 0.36
+    assert mean["alpha_star"] >= 0.52
     assert card["command"].startswith("mdsd train-drafter --kind eagle --data self")
     assert set(card["held_out"]["depth 1"]) == {"mean", *KINDS}
     tensors, metadata = eagle.read_tensors(bundled.FILE)

@@ -189,6 +189,12 @@ def test_each_kind_is_lossless(target, every, tmp_path, kind, sampler):
     assert p_value(target, every[kind], make_method(tmp_path, Sampler(sampler), "rrs", "kary"), 2000) > P_VALUE
 
 
+def test_top_candidates_of_a_datastore_are_lossless(target, tmp_path):
+    """As REST drafts: the two likeliest continuations in the datastore, always the same, in a tree of three levels."""
+    method = make_method(tmp_path, Sampler("top-then-sample", 2), "greedy", "kary")
+    assert p_value(target, NGram(VOCABULARY, 3, [[1, 5, 2, 3, 1, 5, 2, 4]]), method, 2000) > P_VALUE
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_drafts_are_drawn_from_the_stated_q(target, every, kind):
     """Chi-square of first draft tokens against the softmax of the drafter's logits; another law must be caught."""
@@ -284,7 +290,8 @@ def test_mixture_by_name(target, tmp_path):
 # EAGLE checkpoints
 
 REFERENCE = {
-    "llama": (LlamaConfig, LlamaDecoderLayer, LlamaRotaryEmbedding, ["fc"]),
+    "vicuna": (LlamaConfig, LlamaDecoderLayer, LlamaRotaryEmbedding, ["fc"]),
+    "llama": (LlamaConfig, LlamaDecoderLayer, LlamaRotaryEmbedding, []),
     "qwen2": (Qwen2Config, Qwen2DecoderLayer, Qwen2RotaryEmbedding, ["fc", "q_proj", "k_proj", "v_proj"]),
 }
 
@@ -319,7 +326,7 @@ def write_checkpoint(folder, kind, biases, form="safetensors", **changes):
     return folder, tensors
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+@pytest.mark.parametrize("kind", REFERENCE)
 @pytest.mark.parametrize("form", ["safetensors", "bin"])
 def test_eagle_1_checkpoints_load_and_run_as_published(target, tmp_path, kind, form):
     """Against transformers' own decoder layer without its input norm, as EAGLE's code runs it."""
@@ -339,7 +346,7 @@ def test_eagle_1_checkpoints_load_and_run_as_published(target, tmp_path, kind, f
     features = features_of(target, text)
     with torch.no_grad():  # EAGLE pairs the feature of token i - 1 with the embedding of token i, from i = 1 on
         embeddings = target.model.get_input_embeddings()(torch.tensor(text[1:]))
-        u = torch.cat([embeddings, features[:-1]], -1) @ tensors["fc.weight"].T + tensors["fc.bias"]
+        u = torch.cat([embeddings, features[:-1]], -1) @ tensors["fc.weight"].T + tensors.get("fc.bias", 0)
         size = len(u)
         mask = torch.full((1, 1, size, size), -torch.inf).triu(1)
         rotary = make_rotary(config)(u[None], torch.arange(size)[None])
