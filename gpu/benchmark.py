@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from gpu.comparison import Row, Turn, compare_all
-from gpu.decoding import check_lengths, decode_batch
+from gpu.decoding import decode_batch, first_turns
 from gpu.drafters.base import Drafter
 from gpu.drafters.causal_lm import CausalLM
 from gpu.memory import Peak, PeakMemory
@@ -198,7 +198,7 @@ def run(
         "max_tokens": max_tokens, "seed": seed, "assisted": assisted, "bounds": bounds,
         "questions": [question.id for question in questions],
     }  # fmt: skip
-    check_lengths(target, drafter, questions)
+    first_turns(target, drafter, questions)  # too long a question is refused now, not when its turn comes
     part = out.with_name(out.name + ".part")
     turns = _resume(part, settings)
     done = {turn.question.id for turn in turns}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpu.memory import Peak
 from gpu.prompts import Question
 from gpu.records import PHASES, Record
-from gpu.summaries import Estimate, Summary, ratio, summarise
+from gpu.summaries import Estimate, Summary, as_json, ratio, summarise
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,10 +37,9 @@ class Row(NamedTuple):
     def as_dict(self) -> dict:
         """Everything, as JSON takes it."""
         peak = self.peak_memory and self.peak_memory._asdict()
-        speedup = {name: None if math.isnan(value) else value for name, value in self.speedup._asdict().items()}
         return {
-            "method": self.method, "category": self.category, "sums": self.summary.as_dict(), "speedup": speedup,
-            "peak_memory": peak,
+            "method": self.method, "category": self.category, "sums": self.summary.as_dict(),
+            "speedup": as_json(self.speedup), "peak_memory": peak,
         }  # fmt: skip
 
 

@@ -191,13 +191,19 @@ def longest_text(target: LoadedModel, drafter: Drafter | None) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def check_lengths(target: LoadedModel, drafter: Drafter | None, questions: Sequence[Question]) -> None:
-    """ValueError, before any work, for a question whose first turn leaves no room for an answer."""
+def first_turns(target: LoadedModel, drafter: Drafter | None, questions: Sequence[Question]) -> list[list[int]]:
+    """The prompt of every question's first turn.
+
+    Raises ValueError, before any work, where one leaves no room for an answer.
+    """
     longest = longest_text(target, drafter)
-    for question in questions:
-        size = len(chat_tokens(target, [question.turns[0]]))
-        if longest is not None and size >= longest:
-            raise ValueError(f"question {question.id} has {size} tokens; the models read at most {longest} in all")
+    prompts = [chat_tokens(target, [question.turns[0]]) for question in questions]
+    for question, prompt in zip(questions, prompts, strict=True):
+        if longest is not None and len(prompt) >= longest:
+            raise ValueError(
+                f"question {question.id} has {len(prompt)} tokens; the models read at most {longest} in all"
+            )
+    return prompts
 
 
 def read_tree(reader: Reader, drafted: Drafted, hidden: bool = False) -> tuple[list[int], attention.Output]:

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpu.decoding import Step, check_lengths, stream
+from gpu.decoding import Step, first_turns, stream
 from gpu.drafters.base import Drafter
 from gpu.method import Method
 from gpu.models import LoadedModel
-from gpu.prompts import Question, chat_tokens
+from gpu.prompts import Question
 from gpu.records import Record
 
 if TYPE_CHECKING:
@@ -142,8 +142,7 @@ def record_questions(
     """
     from simulation.traces import TraceWriter
 
-    check_lengths(target, drafter, questions)
-    prompts = [chat_tokens(target, [question.turns[0]]) for question in questions]
+    prompts = first_turns(target, drafter, questions)
     dtype = target.model.dtype if target.model.dtype in TRACE_DTYPES else torch.float32
     temperatures = {s.temperature for s in (method.sampling, method.draft_sampling)} - {0.0}
     writer = TraceWriter(

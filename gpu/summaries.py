@@ -58,8 +58,8 @@ class Summary(NamedTuple):
 
     def as_dict(self) -> dict:
         """Everything, as JSON takes it."""
-        plain = {key: _plain(value) for key, value in self._asdict().items()}
-        return plain | {"tokens_per_second": self.tokens_per_second}
+        sums = {key: as_json(value) for key, value in self._asdict().items()}
+        return sums | {"tokens_per_second": self.tokens_per_second}
 
 
 def summarise(records: Sequence[Record]) -> Summary:
@@ -115,11 +115,12 @@ def _rate(passes: Sequence[Sequence[Visit]], score) -> Estimate:  # noqa: ANN001
     return ratio((sum(map(score, visits)), len(visits)) for visits in passes)
 
 
-def _plain(value: object) -> object:
+def as_json(value: object) -> object:
+    """Estimates, lists and numbers as JSON takes them: NaN becomes None."""
     if isinstance(value, Estimate):
-        return {"value": _plain(value.value), "low": _plain(value.low), "high": _plain(value.high)}
+        return {"value": as_json(value.value), "low": as_json(value.low), "high": as_json(value.high)}
     if isinstance(value, float) and math.isnan(value):
         return None  # JSON has no NaN
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [as_json(item) for item in value]
     return value

@@ -174,7 +174,7 @@ def _lens(target: LoadedModel, settings: Settings, work: Path, clock: Clock, pro
             count += len(tokens) - start
     matrix = ridge.solve()
     student = training.LayersStudent(lens.with_lens(target.model, settings.layers, matrix))
-    rates = _rates(training.judge(student, target, held, settings.n, 1, JUDGE_EVERY), kinds)
+    rates = rates_by_kind(training.judge(student, target, held, settings.n, 1, JUDGE_EVERY), kinds)
     return lens.packed(matrix, settings.layers), {"kind": "lens"}, rates, {"trained_tokens": count}
 
 
@@ -218,7 +218,7 @@ def _distil(target: LoadedModel, settings: Settings, work: Path, clock: Clock, p
         eagle.packed(student.head) if settings.kind == "eagle" else lens.packed_layers(student.model, settings.layers)
     )
     depth = 3 if settings.kind == "eagle" else 1
-    rates = _rates(training.judge(student, target, held, settings.n, depth, JUDGE_EVERY), kinds)
+    rates = rates_by_kind(training.judge(student, target, held, settings.n, depth, JUDGE_EVERY), kinds)
     size = {"trained_tokens": int((corpus.lengths - corpus.starts).sum()), "steps": trainer.steps}
     return tensors, metadata, rates, size
 
@@ -253,7 +253,7 @@ def _eagle_config(target: LoadedModel) -> eagle.EagleConfig:
     return eagle.EagleConfig.read(values, f"target {target.name}")
 
 
-def _rates(per_depth: list[tuple], kinds: list[str]) -> dict:
+def rates_by_kind(per_depth: list[tuple], kinds: list[str]) -> dict:
     """Held-out figures: alpha and alpha*_n by kind (means over that kind's texts) and over the kinds, per depth."""
     found = {}
     for level, (alpha, star) in enumerate(per_depth):

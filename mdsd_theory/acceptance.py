@@ -70,7 +70,7 @@ def target(p: ArrayLike, draft: Draft) -> NDArray:
         p = np.asarray(p).astype(object)
     p = distribution(p, "p", draft.vocab_size)
     if (p.dtype.kind == "O") != draft.exact:
-        which, other = ("p", "q") if p.dtype == object else ("q", "p")
+        which, other = ("p", "q") if p.dtype.kind == "O" else ("q", "p")
         raise ValueError(f"p: {which} holds Fractions but {other} is floating point; exact mode needs both exact")
     return p
 

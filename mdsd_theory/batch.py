@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mdsd_theory.distributions import SUM_TOLERANCE, SUM_TOLERANCE_16_BIT, as_array
 from mdsd_theory.drafts.base import check_count
-from mdsd_theory.kernels import BUCKETS, iid_minimum, largest_tokens
+from mdsd_theory.kernels import BUCKETS, iid_minimum, largest_tokens, sum_and_sign
 from mdsd_theory.race import make_race, race_minimum
 
 _SAMPLERS = ("with-replacement", "without-replacement", "greedy", "top-then-sample", "spechub")
@@ -76,8 +76,8 @@ def optimal_acceptance_batch(
 
 def _row_scales(x: NDArray, name: str, narrow: bool) -> NDArray[np.float64]:
     """What each row is multiplied by to sum to 1, after the checks that `distribution` makes of a vector."""
-    totals, lowest = _row_sums(x)
-    bad = np.flatnonzero(~(lowest >= 0.0) | ~np.isfinite(totals))
+    totals, negative = _row_sums(x)
+    bad = np.flatnonzero(negative | ~np.isfinite(totals))
     if bad.size:
         raise ValueError(
             f"{name}: row {bad[0]} has a NaN, infinite or negative entry; every entry must be a finite number >= 0"
@@ -93,15 +93,10 @@ def _row_scales(x: NDArray, name: str, narrow: bool) -> NDArray[np.float64]:
 
 @njit(cache=True, parallel=True)
 def _row_sums(x):
-    totals, lowest = np.empty(len(x)), np.empty(len(x))
+    totals, negative = np.empty(len(x)), np.empty(len(x), np.bool_)
     for row in prange(len(x)):
-        total, low = 0.0, np.inf
-        for value in x[row]:
-            total += value
-            # A NaN is caught by the sum.
-            low = min(low, value)
-        totals[row], lowest[row] = total, low
-    return totals, lowest
+        totals[row], negative[row] = sum_and_sign(x[row])
+    return totals, negative
 
 
 @njit(cache=True, parallel=True)

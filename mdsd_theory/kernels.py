@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
+from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
 # Buckets of z = q/(p+q): their sums stay in the first-level cache.
@@ -25,7 +26,7 @@ _SLACK = 2e-15
 @njit(cache=True, nogil=True, fastmath={"reassoc", "nsz"})
 def sum_and_sign(x):
     """The sum (in vector registers, so in another order than left to right) and whether an entry is negative, in one
-    pass. NaN and infinities show in the sum.
+    pass. NaN and +inf show in the sum.
     """
     total, negative = 0.0, False
     for i in range(x.size):
@@ -59,11 +60,14 @@ def largest_tokens(q, k):
 
 @intrinsic
 def _add_two(typing_context, table, row, next_row, p, q, i):
-    """table[row] += (p[i], q[i]) and table[next_row] += (p[i + 1], q[i + 1]), all contiguous, unchecked.
+    """table[row] += (p[i], q[i]) and table[next_row] += (p[i + 1], q[i + 1]); the indices are not checked.
 
     One vector load of p and of q, one vector addition and store a row; written out one number at a time, loads and
     stores take twice as long.
     """
+
+    if any(array.layout != "C" for array in (table, p, q)):
+        raise TypingError(f"contiguous arrays only: {table}, {p}, {q}")
 
     def build(context, builder, signature, arguments):
         def data(k):
@@ -243,11 +247,11 @@ def iid_minimum(p, q, p_scale, q_scale, skip, m, ids, p_sums, q_sums, subset):
     fill_buckets(p, q, p_scale, q_scale, skip, ids, p_sums, q_sums)
     best, best_p, best_x = 0.0, 0.0, 0.0
     best_bucket, best_count = BUCKETS + 1, 0
-    edge_p, edge_x, power = np.zeros(BUCKETS + 2), np.zeros(BUCKETS + 2), np.zeros(BUCKETS + 2)
+    edge_p, edge_x, power = np.zeros(BUCKETS + 2), np.zeros(BUCKETS + 2), np.empty(BUCKETS + 2)
     for k in range(BUCKETS, -1, -1):
         edge_p[k] = edge_p[k + 1] + p_sums[k]
         edge_x[k] = edge_x[k + 1] + q_sums[k]
-        power[k] = min(edge_x[k], 1.0) ** m
+    _powers(edge_x, m, power)
     for k in range(BUCKETS, -1, -1):
         if edge_p[k] - power[k] < best:
             best, best_p, best_x, best_bucket = edge_p[k] - power[k], edge_p[k], edge_x[k], k

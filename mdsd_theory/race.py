@@ -269,6 +269,8 @@ def race_minimum(p, q, ids, subset, race):
         at_most = min(edge_x[k], 1.0) ** race.n
         if edge_p[k] - at_most >= best:
             edge_q[k] = at_most
+        elif q_sums[k] == 0.0:
+            edge_q[k] = edge_q[k + 1]
         else:
             edge_q[k] = 1.0 - missed(outside[k], head, tail, race)
         if edge_p[k] - edge_q[k] < best:

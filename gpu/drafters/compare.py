@@ -20,7 +20,7 @@ from rich.progress import Progress
 from gpu import drafters, training_data
 from gpu.models import LoadedModel, load_bundled
 from gpu.replay import replay
-from gpu.train_drafter import JUDGE_EVERY
+from gpu.train_drafter import JUDGE_EVERY, rates_by_kind
 from gpu.training_data import Corpus
 from gpu.training_prompts import held_out_prompts
 from mdsd_theory.files import write_text, written_whole
@@ -33,13 +33,8 @@ def compare(target: LoadedModel, spec: str, held: Corpus, kinds: list[str], own_
     passes of one token (own_pass seconds)."""
     drafter = drafters.make(spec, target)
     found = replay(drafter, target, held, DRAFTS, JUDGE_EVERY)
-    by_kind = {
-        kind: {name: round(values[[k == kind for k in kinds]].mean().item(), 4) for name, values in
-               (("alpha", found.alpha), ("alpha_star", found.alpha_star))}
-        for kind in dict.fromkeys(kinds)
-    }  # fmt: skip
-    mean = {name: round(sum(r[name] for r in by_kind.values()) / len(by_kind), 4) for name in ("alpha", "alpha_star")}
-    return {"drafter": spec, "name": drafter.name, "mean": mean, "cost": round(found.seconds / own_pass, 4)} | by_kind
+    own = {"drafter": spec, "name": drafter.name, "cost": round(found.seconds / own_pass, 4)}
+    return own | rates_by_kind([(found.alpha, found.alpha_star)], kinds)["depth 1"]
 
 
 def _target_seconds(target: LoadedModel, held: Corpus) -> float:
