@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 # Buckets of z = q/(p+q): their sums stay in the first-level cache.
 BUCKETS = 1024
 _BLOCK = 128
-_STRIP = 64
+_STRIP = 32
 _TINY = 5e-324
 # p/q times this never overflows. What it flushes to 0 is p below 1e-290, whose place in the order costs nothing.
 RATIO_SCALE = 2.0**-60
@@ -104,15 +104,22 @@ def _bucket(p, q, p_scale, q_scale):
 def _fill(p, q, p_scale, q_scale, ids, sums):
     """`fill_buckets` for a stretch without skipped tokens.
 
-    In strips that are short enough for the additions of one to run beside the divisions of the next, and of constant
-    length, so that the divisions vectorise.
+    The additions run one strip behind the divisions: they never wait for a quotient, and fill the processor while the
+    next ones are computed. Strips are short enough for both to fit its window of instructions, and of constant length,
+    so that the divisions vectorise.
     """
     strips = p.size // _STRIP
-    for strip in range(strips):
+    if strips > 0:
+        for i in range(_STRIP):
+            ids[i] = _bucket(p[i], q[i], p_scale, q_scale)
+    for strip in range(1, strips):
         start = strip * _STRIP
         for i in range(_STRIP):
             ids[start + i] = _bucket(p[start + i], q[start + i], p_scale, q_scale)
-        for i in range(start, start + _STRIP, 2):
+        for i in range(start - _STRIP, start, 2):
+            _add_two(sums, ids[i], ids[i + 1], p, q, i)
+    if strips > 0:
+        for i in range((strips - 1) * _STRIP, strips * _STRIP, 2):
             _add_two(sums, ids[i], ids[i + 1], p, q, i)
     for i in range(strips * _STRIP, p.size):
         ids[i] = _bucket(p[i], q[i], p_scale, q_scale)
