@@ -209,12 +209,13 @@ def first_turns(target: LoadedModel, drafter: Drafter | None, questions: Sequenc
 def read_tree(reader: Reader, drafted: Drafted, hidden: bool = False) -> tuple[list[int], attention.Output]:
     """One target pass over all nodes: the slots read, and the output at them (B, S, ...)."""
     layout = drafted.layout
-    slots = drafted.alive.any(0).nonzero().flatten()
+    numbers = [slot for slot, somewhere in enumerate(drafted.alive.any(0).tolist()) if somewhere]
+    slots = layout.index(numbers)
     readable = drafted.alive[:, slots] & (drafted.tokens[:, slots] < reader.vocab_size)
     tokens = drafted.tokens[:, slots].where(readable, 0)  # a draft outside the vocabulary is never accepted
     depths = layout.depths[slots].expand(tokens.shape)
     visible = layout.ancestors[slots][:, slots].expand(len(tokens), -1, -1)
-    return slots.tolist(), reader.read(tokens, depths, visible, hidden=hidden)
+    return numbers, reader.read(tokens, depths, visible, hidden=hidden)
 
 
 def verify(
@@ -228,7 +229,7 @@ def verify(
     layout, batch, device = drafted.layout, len(logits), logits.device
     rows = torch.arange(batch, device=device)
     column = torch.zeros(layout.tree.size, dtype=torch.int64, device=device)
-    column[slots] = torch.arange(len(slots), device=device)
+    column[layout.index(slots)] = torch.arange(len(slots), device=device)
     node = torch.zeros(batch, dtype=torch.int64, device=device)
     going = torch.ones(batch, dtype=torch.bool, device=device)
     emitted = torch.zeros_like(node)
@@ -257,7 +258,7 @@ def verify(
             probability = (weights.gather(1, at_node.tokens) * counted).sum(1)
         steps.append((node, token, rank, probability, drafts))
         emitted += going
-        going = going & (rank >= 0) & ~torch.isin(token, eos)
+        going = going & (rank >= 0) & (token[:, None] != eos).all(1)
         node = layout.children[node].gather(1, rank.clamp(min=0)[:, None]).squeeze(1).where(going, node)
     return Walk(*(torch.stack(part, dim=1) for part in zip(*steps, strict=True)), emitted, broken.any(1))
 

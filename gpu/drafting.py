@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -31,6 +33,13 @@ class Layout:
         self.has_children = torch.tensor([bool(kids) for kids in tree.children], device=device)
         self.depths = torch.tensor(tree.depths, device=device)
         self.ancestors = torch.from_numpy(tree.ancestors).to(device)
+        self._index = lru_cache(1024)(lambda numbers: torch.tensor(numbers, dtype=torch.int64, device=device))
+
+    def index(self, numbers: Sequence[int]) -> Tensor:
+        """Slots or places to pick, int64 (k,) on the device. The same few come back in every step; copied over each
+        time, they would make the host wait for the device.
+        """
+        return self._index(tuple(numbers))
 
 
 @dataclass
@@ -95,26 +104,27 @@ def grow(
         if session is None:
             break
         growing = alive & (limits > depth)[:, None]  # (B, N)
-        wanted = (alive if expand_leaves else growing)[:, level].any(0).tolist()
+        wanted = (alive if expand_leaves else growing)[:, layout.index(level)].any(0).tolist()
         slots = [slot for slot, somewhere in zip(level, wanted, strict=True) if somewhere]
         if not slots:
             break
-        logits = session.expand(tokens[:, slots], _parents(drafted, slots, depth))
+        logits = session.expand(tokens[:, layout.index(slots)], _parents(drafted, slots, depth))
         drafted.numbers |= {slot: len(drafted.numbers) + k for k, slot in enumerate(slots)}
         drafted.logits += logits.unbind(1)
         drafted.passes += 1
         parents = [k for k, slot in enumerate(slots) if tree.children[slot]]
         if parents and max(depth_limits) > depth:
-            slots = [slots[k] for k in parents]
-            _draw_children(drafted, slots, logits[:, parents], sampler, sampling, uniforms, growing[:, slots])
+            slots, logits = [slots[k] for k in parents], logits[:, layout.index(parents)]
+            _draw_children(drafted, slots, logits, sampler, sampling, uniforms, growing[:, layout.index(slots)])
     return drafted
 
 
 def _parents(drafted: Drafted, slots: list[int], depth: int) -> Tensor:
     if depth == 0:
         return torch.full_like(drafted.tokens[:, :1], ROOT_PARENT)
-    numbers = [drafted.numbers[drafted.layout.tree.parents[slot]] for slot in slots]
-    return torch.tensor(numbers, device=drafted.tokens.device).where(drafted.alive[:, slots], PADDED)
+    layout = drafted.layout
+    numbers = layout.index([drafted.numbers[layout.tree.parents[slot]] for slot in slots])
+    return numbers.where(drafted.alive[:, layout.index(slots)], PADDED)
 
 
 def _draw_children(
@@ -127,17 +137,18 @@ def _draw_children(
     growing: Tensor,
 ) -> None:
     """Draw the children of these slots (B, w, V logits), all nodes with equally many children in one call."""
-    tree, rows = drafted.layout.tree, drafted.layout.row_of_slot
+    layout, tree = drafted.layout, drafted.layout.tree
     q = sampling(padded(logits, drafted.q.shape[-1]))
     drafted.q = drafted.q.to(q.dtype)  # float64 when the drafter speaks that
-    drafted.q[:, rows[slots]] = q
+    drafted.q[:, layout.row_of_slot[layout.index(slots)]] = q
     for n in sorted({len(tree.children[slot]) for slot in slots}):
-        where = [k for k, slot in enumerate(slots) if len(tree.children[slot]) == n]
-        kids = [child for k in where for child in tree.children[slots[k]]]
-        shape = (len(q), len(where))  # (B, g)
+        alike = [slot for slot in slots if len(tree.children[slot]) == n]
+        where = layout.index([slots.index(slot) for slot in alike])
+        inner = layout.row_of_slot[layout.index(alike)]
+        kids = layout.index([child for slot in alike for child in tree.children[slot]])
+        shape = (len(q), len(alike))  # (B, g)
         drafts = sampler(q[:, where].flatten(0, 1), n, uniforms[:, kids].reshape(-1, n))
         growing_here = growing[:, where]
-        inner = rows[[slots[k] for k in where]]
         drafted.count[:, inner] = drafts.count.view(shape) * growing_here
         drafted.leading[:, inner] = drafts.leading.view(shape) * growing_here
         fresh = (drafts.drawn & first_occurrence(drafts.tokens)).view(*shape, n) & growing_here[..., None]
