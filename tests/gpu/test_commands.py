@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 import typer
@@ -530,7 +531,7 @@ def test_bench_compares_and_resumes(tiny, mdsd, questions, tmp_path, monkeypatch
     assert "other settings" in err
 
 
-METRICS = ("acceptance", "bound", "gap", "block_efficiency", "by_depth", "by_rank", "tokens_per_second")
+METRICS = ("acceptance", "bound", "gap", "block_efficiency", "children", "by_depth", "by_rank", "tokens_per_second")
 
 
 def assert_everything_is_told(turns, sums):
@@ -555,6 +556,11 @@ def assert_everything_is_told(turns, sums):
         for depth, estimate in enumerate(told["by_depth"]):
             at = [visit for visit in drafted if visit[1] == depth]
             assert estimate["value"] == sum(visit[3] >= 0 for visit in at) / len(at)
+            for rank, (offered, accepted) in enumerate(
+                zip(*(counts[depth] for counts in told["children"].values()), strict=True)
+            ):
+                assert offered == sum(visit[2] > rank for visit in at)
+                assert accepted == sum(visit[3] == rank for visit in at)
         assert len(told["by_rank"]) == (1 if "chain:3" in method else 2)
         assert told["bound"] == pytest.approx(sum(visit[5] for visit in drafted) / len(drafted))
         assert told["gap"]["value"] == pytest.approx(told["bound"] - told["acceptance"]["value"])
@@ -566,6 +572,10 @@ def assert_everything_is_told(turns, sums):
         ]
         for count in ("tokens", "target_passes", "draft_passes"):
             assert row["sums"][count] == sum(t["sums"][count] for t in own)
+        for kind, counts in row["sums"]["children"].items():
+            for depth, rank in np.ndindex(np.shape(counts)):
+                summed = [t["sums"]["children"][kind] for t in own]
+                assert counts[depth][rank] == sum(c[depth][rank] for c in summed if depth < len(c) and c[depth][rank:])
         assert row["peak_memory"]["bytes"] == max(t["peak_memory"]["bytes"] for t in own)
         assert set(METRICS) <= set(row["sums"])
     assert sums[0]["speedup"]["value"] == 1
