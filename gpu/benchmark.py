@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from gpu.comparison import Row, Turn, compare_all
-from gpu.decoding import decode_batch, first_turns
+from gpu.decoding import decode_batch, first_turns, longest_text
 from gpu.drafters.base import Drafter
 from gpu.drafters.causal_lm import CausalLM
 from gpu.memory import Peak, PeakMemory
 from gpu.method import Method
 from gpu.models import LoadedModel
-from gpu.prompts import Question, chat_tokens
+from gpu.prompts import Question, Unanswered, chat_tokens, without_room
 from gpu.recording import Bounds
 from gpu.records import Record, Visit
 from gpu.summaries import summarise
@@ -29,6 +29,14 @@ from mdsd_theory.files import write_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+
+class Conversation(NamedTuple):
+    """What became of a question: every method's answers, turn by turn, and where it ended early, if it did."""
+
+    question: Question
+    turns: list[Turn]
+    unanswered: Unanswered | None = None
 
 
 def answer(
@@ -41,27 +49,31 @@ def answer(
     bounds: bool = True,
     assisted: Callable[[list[int]], Record] | None = None,
     pad_vocab: bool = False,
-) -> Iterator[list[Turn]]:
+) -> Iterator[Conversation]:
     """Every method's answers to a question, methods interleaved turn by turn so that all see the same machine.
 
     All methods read the same conversation: a turn's history holds the first method's answers, so their prompts are
-    equal. One short warm-up per method comes first. `assisted` is one more contestant: a function from prompt to
-    record. The peak memory of a turn is that of its decoding alone, the model included.
+    equal. It ends, for all of them, before a turn whose prompt leaves no room for an answer. One short warm-up per
+    method comes first. `assisted` is one more contestant: a function from prompt to record. The peak memory of a turn
+    is that of its decoding alone, the model included.
     """
-    if not questions:
-        return
-    memory = PeakMemory(target.model.device)
-    warm_up = chat_tokens(target, [questions[0].turns[0]])
-    for method in compared:
-        decode_batch(target, drafter, [warm_up], method, max_tokens=4, pad_vocab=pad_vocab)
-    if assisted:
-        assisted(warm_up)
+    memory, longest = PeakMemory(target.model.device), longest_text(target, drafter)
+    warm = False
     for question in questions:
         history: list[str] = []
         turns: list[Turn] = []
+        unanswered = None
         for turn, text in enumerate(question.turns):
             history.append(text)
             prompt = chat_tokens(target, history)
+            if unanswered := without_room(question, turn, prompt, longest):
+                break
+            if not warm:
+                for method in compared:
+                    decode_batch(target, drafter, [prompt], method, max_tokens=4, pad_vocab=pad_vocab)
+                if assisted:
+                    assisted(prompt)
+                warm = True
             generator = zlib.crc32(f"{seed} {question.id} {turn}".encode())
             for method in compared:
                 memory.reset()
@@ -76,17 +88,18 @@ def answer(
                 memory.reset()
                 turns.append(Turn(question, turn, "assisted", assisted(prompt), memory.read()))
             history.append(reply)
-        yield turns
+        yield Conversation(question, turns, unanswered)
 
 
 def assisted_generation(
-    target: LoadedModel, assistant: object, method: Method, draft_length: int, max_tokens: int, seed: int
+    target: LoadedModel, drafter: CausalLM, method: Method, draft_length: int, max_tokens: int, seed: int
 ) -> Callable[[list[int]], Record]:
     """transformers' own assisted generation as a contestant, same drafter, sampling and draft length.
 
-    Its record has tokens, passes and decoding time; it does not tell what was accepted.
+    Its record has tokens, passes and decoding time; it does not tell what was accepted. Prompts must leave room for an
+    answer.
     """
-    model, sampling = target.model, method.sampling
+    model, assistant, sampling, longest = target.model, drafter.model, method.sampling, longest_text(target, drafter)
     config = assistant.generation_config
     config.num_assistant_tokens = draft_length
     config.num_assistant_tokens_schedule = "constant"
@@ -99,12 +112,13 @@ def assisted_generation(
     def run(prompt: list[int]) -> Record:
         torch.manual_seed(seed)
         record = Record(list(prompt))
+        room = max_tokens if longest is None else min(max_tokens, longest - len(prompt))
         passes, draft_passes = CountPasses(model), CountPasses(assistant)
         ids = torch.tensor([prompt], device=model.device)
         start = time.perf_counter()
         with passes, draft_passes, _no_warnings(), torch.no_grad():
             out = model.generate(
-                ids, attention_mask=torch.ones_like(ids), assistant_model=assistant, max_new_tokens=max_tokens,
+                ids, attention_mask=torch.ones_like(ids), assistant_model=assistant, max_new_tokens=room,
                 pad_token_id=0, **how,  # a batch of one is never padded
             )  # fmt: skip
         if model.device.type == "cuda":
@@ -115,7 +129,8 @@ def assisted_generation(
         # its first pass reads the prompt and the first drafts together: the time of a prompt's pass is not separable
         record.target_passes, record.draft_passes = passes.count, draft_passes.count
         record.seconds["target"] = spent
-        record.finish = "length" if len(record.tokens) == max_tokens else "eos"
+        full = "length" if room == max_tokens else "context"
+        record.finish = full if len(record.tokens) == room else "eos"
         return record
 
     return run
@@ -151,20 +166,33 @@ class CountPasses:
         self.hook.remove()
 
 
-def to_json(turn: Turn) -> dict:
-    """One JSON line: the record, its sums and its peak memory."""
-    return {
-        "question": turn.question._asdict(), "turn": turn.turn, "method": turn.method, "record": asdict(turn.record),
-        "sums": summarise([turn.record]).as_dict(), "peak_memory": turn.peak_memory and turn.peak_memory._asdict(),
-    }  # fmt: skip
+def to_json(conversation: Conversation) -> Iterator[dict]:
+    """The JSON lines: of every turn the record, its sums and its peak memory; then where the conversation ended early,
+    if it did."""
+    question = conversation.question._asdict()
+    for turn in conversation.turns:
+        yield {
+            "question": question, "turn": turn.turn, "method": turn.method, "record": asdict(turn.record),
+            "sums": summarise([turn.record]).as_dict(), "peak_memory": turn.peak_memory and turn.peak_memory._asdict(),
+        }  # fmt: skip
+    if conversation.unanswered:
+        yield {"unanswered": conversation.unanswered.as_dict()}
 
 
-def from_json(line: dict) -> Turn:
-    """What `to_json` wrote."""
-    question = Question(**{**line["question"], "turns": tuple(line["question"]["turns"])})
-    record = Record(**{**line["record"], "visits": [Visit(*visit) for visit in line["record"]["visits"]]})
-    peak = line["peak_memory"] and Peak(**line["peak_memory"])
-    return Turn(question, line["turn"], line["method"], record, peak)
+def from_json(lines: Iterable[dict]) -> list[Conversation]:
+    """What `to_json` wrote of many."""
+    found: dict[Question, Conversation] = {}
+    for line in lines:
+        entry = line.get("unanswered", line)
+        question = Question(**{**entry["question"], "turns": tuple(entry["question"]["turns"])})
+        conversation = found.setdefault(question, Conversation(question, []))
+        if "unanswered" in line:
+            found[question] = conversation._replace(unanswered=Unanswered(**{**entry, "question": question}))
+            continue
+        record = Record(**{**line["record"], "visits": [Visit(*visit) for visit in line["record"]["visits"]]})
+        peak = line["peak_memory"] and Peak(**line["peak_memory"])
+        conversation.turns.append(Turn(question, line["turn"], line["method"], record, peak))
+    return list(found.values())
 
 
 def run(
@@ -180,40 +208,42 @@ def run(
     assisted: int | None,
     pad_vocab: bool,
     progress: Progress,
-) -> list[Row]:
+) -> tuple[list[Row], list[Unanswered]]:
     """Answer all questions, writing each as soon as it is answered; a run that was interrupted goes on where it was.
 
     Lines go to `out`.part, renamed when the last is there. Its first line is the settings, and only a run with the same
-    settings continues it. After the turns come the sums over the run, a line for every row returned.
+    settings continues it. After the turns come the sums over the run, a line for every row returned. Conversations that
+    ended early, for want of room, are returned too. Raises ValueError, before any work, when no question can be asked.
     """
     contestant = None
     if assisted:
         if not isinstance(drafter, CausalLM):
             raise ValueError(f"--assisted: transformers cannot use drafter {drafter.name}, which is no causal model")
         sampled = next(method for method in compared if method.tree.depth)
-        contestant = assisted_generation(target, drafter.model, sampled, assisted, max_tokens, seed)
+        contestant = assisted_generation(target, drafter, sampled, assisted, max_tokens, seed)
     settings = {
         "target": target.name, "drafter": drafter.name, "methods": [method.name for method in compared],
         "sampling": asdict(compared[-1].sampling), "draft_sampling": asdict(compared[-1].draft_sampling),
         "max_tokens": max_tokens, "seed": seed, "assisted": assisted, "bounds": bounds,
         "questions": [question.id for question in questions],
     }  # fmt: skip
-    first_turns(target, drafter, questions)  # too long a question is refused now, not when its turn comes
+    first_turns(target, drafter, questions)  # refuses a run that could answer nothing
     part = out.with_name(out.name + ".part")
-    turns = _resume(part, settings)
-    done = {turn.question.id for turn in turns}
+    conversations = _resume(part, settings)
+    done = {conversation.question.id for conversation in conversations}
     task = progress.add_task("questions", total=len(questions), completed=len(done))
     left = [question for question in questions if question.id not in done]
-    for answered in answer(
+    for conversation in answer(
         target, drafter, left, compared, max_tokens, seed, bounds=bounds, assisted=contestant, pad_vocab=pad_vocab
     ):
-        turns += answered
-        _append(part, map(to_json, answered))
+        conversations.append(conversation)
+        _append(part, to_json(conversation))
         progress.advance(task)
-    rows = compare_all(turns)
+    unanswered = [conversation.unanswered for conversation in conversations if conversation.unanswered]
+    rows = compare_all([turn for conversation in conversations for turn in conversation.turns], unanswered)
     _append(part, ({"run": row.as_dict()} for row in rows))
     os.replace(part, out)
-    return rows
+    return rows, unanswered
 
 
 def _append(file: Path, lines: Iterable[dict]) -> None:
@@ -221,8 +251,8 @@ def _append(file: Path, lines: Iterable[dict]) -> None:
         out.write("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def _resume(part: Path, settings: dict) -> list[Turn]:
-    """The turns already in the file, which is begun when it is not there."""
+def _resume(part: Path, settings: dict) -> list[Conversation]:
+    """The conversations already in the file, which is begun when it is not there."""
     if not part.exists():
         write_text(part, json.dumps({"settings": settings}) + "\n")
         return []
@@ -232,17 +262,18 @@ def _resume(part: Path, settings: dict) -> list[Turn]:
     entries = [json.loads(line) for line in lines]
     if not entries or entries[0] != {"settings": settings}:
         raise ValueError(f"{part} is from a run with other settings; finish that one, or remove it")
-    turns = [from_json(entry) for entry in entries[1:] if "run" not in entry]
+    conversations = from_json(entry for entry in entries[1:] if "run" not in entry)
     # a question's lines are written together, but a kill may have come between them
-    complete = [turn for turn in turns if _is_complete(turn.question, turns, settings)]
-    kept = "".join([lines[0], *(json.dumps(to_json(turn)) + "\n" for turn in complete)])
-    write_text(part, kept)
+    contestants = len(settings["methods"]) + bool(settings["assisted"])
+    complete = [conversation for conversation in conversations if _is_complete(conversation, contestants)]
+    kept = (json.dumps(line) + "\n" for conversation in complete for line in to_json(conversation))
+    write_text(part, "".join([lines[0], *kept]))
     return complete
 
 
-def _is_complete(question: Question, turns: list[Turn], settings: dict) -> bool:
-    expected = len(question.turns) * (len(settings["methods"]) + bool(settings["assisted"]))
-    return sum(turn.question.id == question.id for turn in turns) == expected
+def _is_complete(conversation: Conversation, contestants: int) -> bool:
+    question, turns, unanswered = conversation
+    return len(turns) == contestants * (unanswered.turn if unanswered else len(question.turns))
 
 
 def plain_beside(compared: Sequence[Method]) -> list[Method]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
     from gpu.drafters.base import Drafter
     from gpu.models import LoadedModel
+    from gpu.prompts import Unanswered
 
 COMMANDS = ("demo", "decode", "record", "bench")
 
@@ -84,9 +87,9 @@ def demo(
     _at_least_one("--max-tokens", max_tokens)
     folder = _new_folder(out, "mdsd-demo")
     loaded, drafter = _load(console, target, draft)
-    folder.mkdir(parents=True, exist_ok=True)
     with _progress(console) as progress:
-        summaries = job.run(loaded, drafter, questions, compared, max_tokens, seed, folder, progress)
+        summaries, unanswered = job.run(loaded, drafter, questions, compared, max_tokens, seed, folder, progress)
+    _tell(unanswered)
     console.print(job.table(compared, summaries))
     console.print(f"Target {loaded.name}, drafter {drafter.name}. Results, plot and trace in [bold]{folder}[/].")
 
@@ -118,8 +121,9 @@ def decode(
     seed: Seed = 0,
 ) -> None:
     """Decode prompts and print the text as it is accepted."""
+    from gpu.decoding import first_turns
     from gpu.method import Method
-    from gpu.prompts import Question, chat_tokens, read_questions
+    from gpu.prompts import Question, read_questions
     from gpu.streaming import print_decoding
 
     if (prompt is None) == (prompts is None):
@@ -133,10 +137,11 @@ def decode(
     _at_least_one("--max-tokens", max_tokens)
     console = Console(stderr=True)
     loaded, drafter = _load(console, target, draft, pad_vocab, dtype=dtype, device=device, device_map=device_map)
-    for number, question in enumerate(questions):
-        text = question.turns[0] if raw else chat_tokens(loaded, [question.turns[0]])
+    asked = first_turns(loaded, drafter if method.tree.depth else None, questions, raw)
+    _tell(asked.unanswered)
+    for number, tokens in enumerate(asked.prompts):
         finished = print_decoding(
-            loaded, drafter, text, method, console, show_drafts, max_tokens=max_tokens, stop=stop or (),
+            loaded, drafter, tokens, method, console, show_drafts, max_tokens=max_tokens, stop=stop or (),
             generators=[seed + number], pad_vocab=pad_vocab,
         )  # fmt: skip
         if not finished:
@@ -193,11 +198,12 @@ def record(
     check_room(out)
     loaded, drafter = _load(console, target, draft, pad_vocab, dtype=dtype, device=device, device_map=device_map)
     with _progress(console) as progress:
-        rows = record_questions(
+        rows, unanswered = record_questions(
             out, loaded, drafter, questions, method, max_tokens=max_tokens, seed=seed, batch=batch,
             keep_top=keep_top, whole_trees=whole_trees, pad_vocab=pad_vocab, progress=progress,
         )  # fmt: skip
-    console.print(f"{rows} positions of {len(questions)} prompts in [bold]{out}[/]")
+    _tell(unanswered)
+    console.print(f"{rows} positions of {len(questions) - len(unanswered)} prompts in [bold]{out}[/]")
 
 
 def bench(
@@ -253,10 +259,11 @@ def bench(
     console = Console()
     loaded, drafter = _load(console, target, draft, pad_vocab, dtype=dtype, device=device, device_map=device_map)
     with _progress(console) as progress:
-        rows = job.run(
+        rows, unanswered = job.run(
             out, loaded, drafter, questions[:limit], job.plain_beside(compared), max_tokens=max_tokens, seed=seed,
             bounds=bounds, assisted=assisted, pad_vocab=pad_vocab, progress=progress,
         )  # fmt: skip
+    _tell(unanswered)
     for table in comparison.tables(rows):
         console.print(table)
     of = next((f"; peak memory: {row.peak_memory.of}" for row in rows if row.peak_memory), "")
@@ -274,6 +281,12 @@ def _load(
     with console.status("loading the models"):
         loaded = models.load_target(target, **how)
         return loaded, drafters.make(draft or DEFAULT_DRAFT, loaded, pad_vocab)
+
+
+def _tell(unanswered: Sequence[Unanswered]) -> None:
+    """A line on standard error for every conversation, or part of one, that was left out."""
+    for left_out in unanswered:
+        print(f"mdsd: left out: {left_out}", file=sys.stderr)
 
 
 def _at_least_one(name: str, value: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpu.memory import Peak
-from gpu.prompts import Question
+from gpu.prompts import Question, Unanswered
 from gpu.records import PHASES, Record
 from gpu.summaries import Estimate, Summary, as_json, ratio, summarise
 
@@ -26,24 +26,28 @@ class Turn(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One method on all questions, or on those of a category (category None: all)."""
+    """One method on all questions, or on those of a category (category None: all).
+
+    unanswered  turns that no method answered, for want of room in the models' context.
+    """
 
     method: str
     category: str | None
     summary: Summary
     speedup: Estimate
     peak_memory: Peak | None
+    unanswered: int
 
     def as_dict(self) -> dict:
         """Everything, as JSON takes it."""
         peak = self.peak_memory and self.peak_memory._asdict()
         return {
             "method": self.method, "category": self.category, "sums": self.summary.as_dict(),
-            "speedup": as_json(self.speedup), "peak_memory": peak,
+            "speedup": as_json(self.speedup), "peak_memory": peak, "unanswered_turns": self.unanswered,
         }  # fmt: skip
 
 
-def compare(turns: Sequence[Turn], by_category: bool) -> list[Row]:
+def compare(turns: Sequence[Turn], by_category: bool, unanswered: Sequence[Unanswered] = ()) -> list[Row]:
     """Per method (and category) the sums, the speed-up over the method named "plain", and the largest peak memory.
 
     The speed-up is the ratio of seconds per token, prompt pass included in both, paired question by question; its
@@ -53,20 +57,22 @@ def compare(turns: Sequence[Turn], by_category: bool) -> list[Row]:
     rows = []
     for category in categories:
         chosen = [turn for turn in turns if category is None or turn.question.category == category]
+        missing = sum(u.turns for u in unanswered if category is None or u.question.category == category)
         plain = _pace([turn for turn in chosen if turn.method == "plain"])
         for method in dict.fromkeys(turn.method for turn in chosen):
             own = [turn for turn in chosen if turn.method == method]
             pace = _pace(own)
             pairs = [(plain[key], pace[key]) for key in pace if key in plain]
             peak = max((turn.peak_memory for turn in own if turn.peak_memory), default=None)
-            rows.append(Row(method, category, summarise([turn.record for turn in own]), ratio(pairs), peak))
+            summary = summarise([turn.record for turn in own])
+            rows.append(Row(method, category, summary, ratio(pairs), peak, missing))
     return rows
 
 
-def compare_all(turns: Sequence[Turn]) -> list[Row]:
+def compare_all(turns: Sequence[Turn], unanswered: Sequence[Unanswered] = ()) -> list[Row]:
     """Over everything, then by category when there are several."""
     several = len({turn.question.category for turn in turns}) > 1
-    return compare(turns, False) + (compare(turns, True) if several else [])
+    return compare(turns, False, unanswered) + (compare(turns, True, unanswered) if several else [])
 
 
 def _pace(turns: Sequence[Turn]) -> dict[str, float]:
@@ -87,7 +93,10 @@ def tables(rows: Sequence[Row]) -> list[Table]:
     for category in titles:
         title = "all questions" if category is None else category or "no category"
         heads = ["alpha*", "acceptance", "block\neff.", "tokens\nper s", "speed-up"]
-        made.append(_table(title, heads, [(row, _rates(row)) for row in rows if row.category == category]))
+        own = [row for row in rows if row.category == category]
+        made.append(_table(title, heads, [(row, _rates(row)) for row in own]))
+        if missing := own[0].unanswered:
+            made[-1].caption = f"{missing} turn{'s' * (missing > 1)} not answered: no room in the context"
     heads = ["target\npasses", "draft\npasses", "draft\n%", "target\n%", "verify\n%", "book-\nkeep.%", "peak\nGiB"]
     made.append(_table("costs", heads, [(row, _costs(row)) for row in overall]))
     depths = max(len(row.summary.by_depth) for row in overall)

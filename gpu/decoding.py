@@ -21,7 +21,7 @@ from gpu.drafters.base import UNEXPANDED, Drafter, Session
 from gpu.drafting import Drafted, Layout, ShorterVocabulary, first_occurrence, grow, padded
 from gpu.method import Method
 from gpu.models import LoadedModel
-from gpu.prompts import Question, chat_tokens
+from gpu.prompts import Question, Unanswered, chat_tokens, without_room
 from gpu.records import Record
 from gpu.samplers import Sampler
 from gpu.texts import Text
@@ -191,19 +191,34 @@ def longest_text(target: LoadedModel, drafter: Drafter | None) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def first_turns(target: LoadedModel, drafter: Drafter | None, questions: Sequence[Question]) -> list[list[int]]:
-    """The prompt of every question's first turn.
+class FirstTurns(NamedTuple):
+    """What can be asked of a list of questions, and what cannot."""
 
-    Raises ValueError, before any work, where one leaves no room for an answer.
+    questions: list[Question]  # those whose first turn leaves room for an answer
+    prompts: list[list[int]]  # theirs
+    unanswered: list[Unanswered]  # the others
+
+
+def first_turns(
+    target: LoadedModel, drafter: Drafter | None, questions: Sequence[Question], raw: bool = False
+) -> FirstTurns:
+    """The prompts of the questions' first turns; raw reads them without the chat template.
+
+    Raises ValueError when there is no question, or none leaves room for an answer.
     """
     longest = longest_text(target, drafter)
-    prompts = [chat_tokens(target, [question.turns[0]]) for question in questions]
-    for question, prompt in zip(questions, prompts, strict=True):
-        if longest is not None and len(prompt) >= longest:
-            raise ValueError(
-                f"question {question.id} has {len(prompt)} tokens; the models read at most {longest} in all"
-            )
-    return prompts
+    found = FirstTurns([], [], [])
+    for question in questions:
+        text = question.turns[0]
+        prompt = texts.tokenize(target, text) if raw else chat_tokens(target, [text])
+        if full := without_room(question, 0, prompt, longest):
+            found.unanswered.append(full)
+        else:
+            found.questions.append(question)
+            found.prompts.append(prompt)
+    if not found.prompts:
+        raise ValueError("no question leaves room for an answer" + "".join(f"; {u}" for u in found.unanswered[:1]))
+    return found
 
 
 def read_tree(reader: Reader, drafted: Drafted, hidden: bool = False) -> tuple[list[int], attention.Output]:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import torch
 from matplotlib.figure import Figure
 
-from gpu.decoding import stream
+from gpu.decoding import first_turns, stream
 from gpu.drafters.base import Drafter
 from gpu.method import Method
 from gpu.models import LoadedModel
-from gpu.prompts import Question, chat_tokens
+from gpu.prompts import Question, Unanswered
 from gpu.recording import TRACE_DTYPES, Bounds, Recorder
 from gpu.records import Record
 from gpu.summaries import Summary, summarise
@@ -56,11 +56,15 @@ def run(
     seed: int,
     folder: Path,
     progress: Progress,
-) -> list[Summary]:
-    """Decode all questions in one batch with every method; write trace/, acceptance.png, results.json in `folder`."""
+) -> tuple[list[Summary], list[Unanswered]]:
+    """Decode all questions in one batch with every method; write trace/, acceptance.png, results.json in `folder`.
+
+    Returns a summary per method, and the questions left out because they leave no room for an answer. Raises ValueError
+    when those are all.
+    """
     from simulation.traces import TraceWriter
 
-    prompts = [chat_tokens(target, [question.turns[0]]) for question in questions]
+    questions, prompts, unanswered = first_turns(target, drafter, questions)
     seeds = [seed * len(prompts) + row for row in range(len(prompts))]
     summaries, texts = [], []
     dtype = torch.float16 if target.model.dtype == torch.float32 else target.model.dtype  # 100 kB a row, not 200
@@ -96,9 +100,10 @@ def run(
          "texts": t}
         for m, s, t in zip(compared, summaries, texts, strict=True)
     ]  # fmt: skip
+    everything = {"settings": settings, "methods": results, "unanswered": [u.as_dict() for u in unanswered]}
     plot(compared, summaries, folder / "acceptance.png")
-    write_text(folder / "results.json", json.dumps({"settings": settings, "methods": results}, indent=1))
-    return summaries
+    write_text(folder / "results.json", json.dumps(everything, indent=1))
+    return summaries, unanswered
 
 
 def rows(compared: list[Method], summaries: list[Summary]) -> Iterator[list[str]]:

@@ -20,6 +20,36 @@ class Question(NamedTuple):
     turns: tuple[str, ...]
 
 
+class Unanswered(NamedTuple):
+    """Where a conversation ends early: the prompt of its turn `turn` (from 0) leaves the models no room to answer."""
+
+    question: Question
+    turn: int
+    tokens: int  # of that prompt, the conversation before included
+    longest: int  # tokens that the models read in all, prompt and answer
+
+    @property
+    def turns(self) -> int:
+        """How many turns go unanswered: this one and those after it."""
+        return len(self.question.turns) - self.turn
+
+    def as_dict(self) -> dict:
+        """Everything, as JSON takes it."""
+        return self._asdict() | {"question": self.question._asdict()}
+
+    def __str__(self) -> str:
+        return (
+            f"question {self.question.id}: turn {self.turn + 1} of {len(self.question.turns)} has a prompt of "
+            f"{self.tokens} tokens; the models read at most {self.longest} in all"
+        )
+
+
+def without_room(question: Question, turn: int, prompt: list[int], longest: int | None) -> Unanswered | None:
+    """What to say when this turn's prompt leaves no room for an answer; None when it does (or without limit)."""
+    full = longest is not None and len(prompt) >= longest
+    return Unanswered(question, turn, len(prompt), longest) if full else None
+
+
 def read_questions(path: str | Path) -> list[Question]:
     """Questions of a .jsonl file (objects with `turns`, and `question_id` and `category` if they have them), else one
     single-turn question per non-empty line of text.

@@ -18,7 +18,7 @@ from gpu.decoding import Step, first_turns, stream
 from gpu.drafters.base import Drafter
 from gpu.method import Method
 from gpu.models import LoadedModel
-from gpu.prompts import Question
+from gpu.prompts import Question, Unanswered
 from gpu.records import Record
 
 if TYPE_CHECKING:
@@ -130,8 +130,9 @@ def record_questions(
     whole_trees: bool = False,
     pad_vocab: bool = False,
     progress: Progress | None = None,
-) -> int:
-    """Decode every question's first turn and write the trace `folder`; returns its number of rows.
+) -> tuple[int, list[Unanswered]]:
+    """Decode every question's first turn and write the trace `folder`; returns its number of rows, and the questions
+    left out because they leave no room for an answer. Raises ValueError when those are all.
 
     A row for every emitted token: the drafter is run on leaves too, so that no position is left out because the drafts
     before it were accepted. Logits are stored in the target's dtype. keep_top keeps that many of each row and the exact
@@ -142,7 +143,7 @@ def record_questions(
     """
     from simulation.traces import TraceWriter
 
-    prompts = first_turns(target, drafter, questions)
+    questions, prompts, unanswered = first_turns(target, drafter, questions)
     dtype = target.model.dtype if target.model.dtype in TRACE_DTYPES else torch.float32
     temperatures = {s.temperature for s in (method.sampling, method.draft_sampling)} - {0.0}
     writer = TraceWriter(
@@ -170,7 +171,7 @@ def record_questions(
             writer.checkpoint(rows.stop)
             if progress:
                 progress.update(task, completed=rows.stop * max_tokens)
-    return writer.rows
+    return writer.rows, unanswered
 
 
 def tree_settings(method: Method) -> dict:

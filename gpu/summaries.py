@@ -26,6 +26,13 @@ class Estimate(NamedTuple):
         return (self.high - self.low) / 2
 
 
+class Children(NamedTuple):
+    """How many drafts there were, and how many were accepted, by depth of their node (row) and child rank (column)."""
+
+    offered: list[list[int]]
+    accepted: list[list[int]]
+
+
 class Summary(NamedTuple):
     """Many records of one method.
 
@@ -33,8 +40,9 @@ class Summary(NamedTuple):
     bound             mean optimal acceptance rate alpha* over the same nodes; NaN when it was not asked for.
     gap               bound minus acceptance, paired node by node.
     block_efficiency  emitted tokens per target pass.
-    by_depth, by_rank acceptance at nodes of each depth; how often the draft of each child rank was accepted, per node
-                      that had that many drafts.
+    children          the drafts at visited nodes, by depth and child rank.
+    by_depth, by_rank its marginals: acceptance at nodes of each depth (accepted there / offered at rank 0); how often
+                      the draft of each child rank was accepted, per node that had that many drafts.
     seconds           by phase, summed over the records.
     """
 
@@ -46,6 +54,7 @@ class Summary(NamedTuple):
     bound: float
     gap: Estimate
     block_efficiency: Estimate
+    children: Children
     by_depth: list[Estimate]
     by_rank: list[Estimate]
     seconds: dict[str, float]
@@ -76,26 +85,42 @@ def summarise(records: Sequence[Record]) -> Summary:
     drafted = [[visit for visit in visits if visit.drafts] for visits in passes]
     everywhere = [visit for visits in drafted for visit in visits]
     bounded = bool(everywhere) and all(visit.bound is not None for visit in everywhere)
-    depths = range(1 + max((visit.depth for visit in everywhere), default=-1))
-    ranks = range(max((visit.drafts for visit in everywhere), default=0))
+    offered, accepted = _children(drafted)
+    nodes, hits = offered.any(-1), accepted.any(-1)
+    depths, ranks = map(range, offered.shape[1:])
     return Summary(
         texts=len(records),
         tokens=sum(len(record.tokens) for record in records),
         target_passes=len(passes),
         draft_passes=sum(record.draft_passes for record in records),
-        acceptance=_rate(drafted, lambda visit: visit.rank >= 0),
+        acceptance=_rate(hits, nodes),
         bound=float(np.mean([visit.bound for visit in everywhere])) if bounded else float("nan"),
-        gap=_rate(drafted, lambda visit: visit.bound - (visit.rank >= 0)) if bounded else Estimate(*[float("nan")] * 3),
+        gap=ratio((sum(v.bound - (v.rank >= 0) for v in vs), len(vs)) for vs in (drafted if bounded else [])),
         # a contestant that tells no visits is counted text by text
         block_efficiency=ratio(
             ((len(visits), 1) for visits in passes)
             if any(passes)
             else ((len(record.tokens), record.target_passes) for record in records)
         ),
-        by_depth=[_rate([[v for v in vs if v.depth == d] for vs in drafted], lambda v: v.rank >= 0) for d in depths],
-        by_rank=[_rate([[v for v in vs if v.drafts > r] for vs in drafted], lambda v, r=r: v.rank == r) for r in ranks],
+        children=Children(offered.sum(0).tolist(), accepted.sum(0).tolist()),
+        by_depth=[_rate(hits[:, depth], nodes[:, depth]) for depth in depths],
+        by_rank=[_rate(accepted[:, :, rank], offered[:, :, rank]) for rank in ranks],
         seconds={phase: sum(record.seconds[phase] for record in records) for phase in ("prefill", *PHASES)},
     )
+
+
+def _children(passes: Sequence[Sequence[Visit]]) -> np.ndarray:
+    """bool (2, P, D, R): whether a pass offered, and accepted, a draft of each child rank at the node that it visited
+    at each depth; it visits one node of a depth at most."""
+    visits = [(number, visit) for number, visits in enumerate(passes) for visit in visits]
+    depths = max((visit.depth + 1 for _, visit in visits), default=0)
+    ranks = max((visit.drafts for _, visit in visits), default=0)
+    offered, accepted = children = np.zeros((2, len(passes), depths, ranks), dtype=bool)
+    for number, visit in visits:
+        offered[number, visit.depth, : visit.drafts] = True
+        if visit.rank >= 0:
+            accepted[number, visit.depth, visit.rank] = True
+    return children
 
 
 def ratio(clusters: Iterable[tuple[float, float]]) -> Estimate:
@@ -111,14 +136,16 @@ def ratio(clusters: Iterable[tuple[float, float]]) -> Estimate:
     return Estimate(value, value - reach, value + reach)
 
 
-def _rate(passes: Sequence[Sequence[Visit]], score) -> Estimate:  # noqa: ANN001
-    return ratio((sum(map(score, visits)), len(visits)) for visits in passes)
+def _rate(part: np.ndarray, whole: np.ndarray) -> Estimate:
+    """The ratio of two counts by pass, (P, ...) each."""
+    within = tuple(range(1, part.ndim))
+    return ratio(zip(part.sum(within, dtype=int), whole.sum(within, dtype=int), strict=True))
 
 
 def as_json(value: object) -> object:
-    """Estimates, lists and numbers as JSON takes them: NaN becomes None."""
-    if isinstance(value, Estimate):
-        return {"value": as_json(value.value), "low": as_json(value.low), "high": as_json(value.high)}
+    """Estimates, counts, lists and numbers as JSON takes them: NaN becomes None."""
+    if isinstance(value, (Estimate, Children)):
+        return {key: as_json(part) for key, part in value._asdict().items()}
     if isinstance(value, float) and math.isnan(value):
         return None  # JSON has no NaN
     if isinstance(value, list):

@@ -92,7 +92,7 @@ def test_trees_against_plain_decoding(target):
     """
     methods = plain_beside([Method.parse(spec, temperature=1.0) for spec in METHODS])
     turns = answer(target, drafters.make("bundled", target), QUESTIONS, methods, MAX_TOKENS, seed=0, bounds=False)
-    rows = compare([turn for answered in turns for turn in answered], by_category=False)
+    rows = compare([turn for answered in turns for turn in answered.turns], by_category=False)
     shares = {}
     for row in rows:
         s = row.summary
@@ -114,9 +114,9 @@ def test_chain_against_assisted_generation(target):
     method = Method.make(f"chain:{DRAFTS}", "with-replacement", "single-draft", temperature=0.0)
     seconds, passes = {}, {}
     for size in (FIRST_TOKENS, MAX_TOKENS):
-        assisted = assisted_generation(target, drafter.model, method, DRAFTS, size, seed=0)
+        assisted = assisted_generation(target, drafter, method, DRAFTS, size, seed=0)
         turns = answer(target, drafter, QUESTIONS, [method], size, seed=0, bounds=False, assisted=assisted)
-        turns = [turn for answered in turns for turn in answered]
+        turns = [turn for answered in turns for turn in answered.turns]
         texts = [[turn.record for turn in turns if turn.method == name] for name in (method.name, "assisted")]
         assert [record.tokens for record in texts[0]] == [record.tokens for record in texts[1]]
         seconds[size] = np.array([[sum(record.seconds.values()) for record in records] for records in texts])

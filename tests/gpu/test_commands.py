@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 import typer
@@ -324,16 +325,108 @@ def test_a_recording_that_was_killed_goes_on(tiny, mdsd, questions, tmp_path, mo
     assert "already holds a finished trace" in err
 
 
-@pytest.mark.parametrize("command", [["record"], ["bench", "--method", "chain:2 with-replacement rrs"]])
-def test_a_question_that_is_too_long_is_named_before_any_work(tiny, mdsd, questions, tmp_path, command):
-    """The tiny models read 128 tokens; a run must not find out after hours, at a question it can never pass."""
-    with questions.open("a") as file:
-        file.write(json.dumps({"question_id": 7, "turns": ["word " * 128]}) + "\n")
-    out = tmp_path / "out"
-    status, _, err = mdsd(*command, "--prompts", questions, "--draft", "draft", "--out", out)
+LONG = "word " * 128
+"""The tiny models read 128 tokens."""
+EARLY = [
+    {"question_id": 7, "category": "long", "turns": [LONG, "go on"]},
+    {"question_id": 8, "category": "writing", "turns": ["a first", "word " * 123, "never asked", "nor this"]},
+]
+
+
+def with_early_ends(questions, tmp_path):
+    """A file of the questions among two conversations that end early: one at once, the first of all, one later on."""
+    file = tmp_path / "early.jsonl"
+    lines = [json.dumps(question) + "\n" for question in EARLY]
+    file.write_text(lines[0] + questions.read_text() + lines[1])
+    return file
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["demo"], ["decode"], ["decode", "--raw"], ["record"], ["bench", "--method", "chain:2 with-replacement rrs"]],
+)
+def test_when_no_question_has_room_nothing_is_begun(tiny, mdsd, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "q.jsonl").write_text(json.dumps(EARLY[0]) + "\n")
+    out = [] if command[0] == "decode" else ["--out", "out"]
+    status, _, err = mdsd(*command, "--prompts", "q.jsonl", "--draft", "draft", *out)
     assert (status, err.count("\n")) == (2, 1)
-    assert "question 7 has 128 tokens; the models read at most 128 in all" in err
-    assert {path.name for path in tmp_path.iterdir()} == {"questions.jsonl"}
+    assert "no question leaves room for an answer; question 7: turn 1 of 2 has a prompt of 128 tokens" in err
+    assert {path.name for path in tmp_path.iterdir()} == {"q.jsonl"}
+
+
+@pytest.mark.parametrize("command", ["demo", "decode", "record"])
+def test_a_question_without_room_is_left_out_and_named(tiny, mdsd, questions, tmp_path, command):
+    """The others go on as if it were not there."""
+    file, seen = with_early_ends(questions, tmp_path), []
+    (tmp_path / "fitting.jsonl").write_text("".join(file.read_text().splitlines(keepends=True)[1:]))
+    for prompts in (file, tmp_path / "fitting.jsonl"):
+        out = tmp_path / f"out-{prompts.stem}"
+        extra = [] if command == "decode" else ["--out", out]
+        status, shown, err = mdsd(command, "--prompts", prompts, "--draft", "draft", "--max-tokens", 5, *extra)
+        assert status == 0
+        named = "mdsd: left out: question 7: turn 1 of 2 has a prompt of 128 tokens; the models read at most 128 in all"
+        assert err.splitlines().count(named) == (prompts == file)
+        if command == "decode":
+            seen.append(shown)
+            continue
+        if command == "demo":
+            told = json.loads((out / "results.json").read_text())
+            assert [entry["question"]["id"] for entry in told["unanswered"]] == ["7"] * (prompts == file)
+        else:
+            assert "of 4 prompts" in " ".join(shown.split())
+        trace = Trace(out / "trace" if command == "demo" else out)
+        seen.append([trace.header["prompts"], [trace.logits(row)[0].tolist() for row in range(len(trace))]])
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("assisted", [[], ["--assisted", 2]])
+def test_bench_ends_conversations_that_outgrow_the_context(tiny, mdsd, questions, tmp_path, assisted):
+    """Turns without room are left out by all methods, counted and named; all the others are what they were."""
+    arguments = ["bench", "--draft", "draft", "--max-tokens", 8, "--method", "kary:2x2 with-replacement rrs", *assisted]
+    contestants = 2 + bool(assisted)
+    assert mdsd(*arguments, "--prompts", questions, "--out", tmp_path / "alone")[0] == 0
+    early = with_early_ends(questions, tmp_path)
+    status, out, err = mdsd(*arguments, "--prompts", early, "--out", tmp_path / "all")
+    assert status == 0
+    first, second = err.splitlines()
+    assert "left out: question 7: turn 1 of 2 has a prompt of 128 tokens" in first
+    assert "left out: question 8: turn 3 of 4 has a prompt of 129 tokens" in second
+    assert "4 turns not answered" in " ".join(out.split())
+
+    def lines(name):
+        entries = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()[1:]]
+        turns = [entry for entry in entries if "record" in entry]
+        answers = [(t["question"]["id"], t["turn"], t["method"], t["record"]["tokens"]) for t in turns]
+        rows = [entry["run"] for entry in entries if "run" in entry]
+        return turns, answers, rows, [entry["unanswered"] for entry in entries if "unanswered" in entry]
+
+    _, alone, rows, unanswered = lines("alone")
+    assert unanswered == []
+    assert {row["unanswered_turns"] for row in rows} == {0}
+    turns, answers, rows, unanswered = lines("all")
+    assert [entry for entry in answers if entry[0] not in "78"] == alone
+    assert [(entry["question"]["id"], entry["turn"], entry["longest"]) for entry in unanswered] == [
+        ("7", 0, 128), ("8", 2, 128),
+    ]  # fmt: skip
+    assert [turn for name, turn, *_ in answers if name == "8"] == [0] * contestants + [1] * contestants
+    full = [turn["record"] for turn in turns if turn["question"]["id"] == "8" and turn["turn"] == 1]
+    for record in full:  # the last token that fits is still decoded
+        assert (len(record["prompt"]) + len(record["tokens"]), record["finish"]) == (128, "context")
+    counts = {row["category"]: row["unanswered_turns"] for row in rows}
+    assert counts == {None: 4, "writing": 2, "reasoning": 0}  # nothing of category "long" could be asked
+
+    text = (tmp_path / "all").read_text()
+    text = text[: text.index('{"run"')]
+    ends = [place for place, letter in enumerate(text) if letter == "\n"]
+    for cut in (ends[1], ends[2], ends[-3], ends[-2], ends[-1]):
+        (tmp_path / "cut.part").write_text(text[: cut + 9])  # as a kill leaves it, in mid-line
+        status, _, err = mdsd(*arguments, "--prompts", early, "--out", tmp_path / "cut")
+        assert (status, err.splitlines()) == (0, [first, second])
+        _, *again = lines("cut")
+        assert (again[0], again[2]) == (answers, unanswered)
+        whole = (tmp_path / "cut").rename(tmp_path / "whole").read_text()
+    assert whole == (tmp_path / "all").read_text()  # only the sums were missing: nothing was measured again
 
 
 def recorded_texts(max_tokens, *method, drafter=None, **sampling):
@@ -438,7 +531,7 @@ def test_bench_compares_and_resumes(tiny, mdsd, questions, tmp_path, monkeypatch
     assert "other settings" in err
 
 
-METRICS = ("acceptance", "bound", "gap", "block_efficiency", "by_depth", "by_rank", "tokens_per_second")
+METRICS = ("acceptance", "bound", "gap", "block_efficiency", "children", "by_depth", "by_rank", "tokens_per_second")
 
 
 def assert_everything_is_told(turns, sums):
@@ -463,6 +556,11 @@ def assert_everything_is_told(turns, sums):
         for depth, estimate in enumerate(told["by_depth"]):
             at = [visit for visit in drafted if visit[1] == depth]
             assert estimate["value"] == sum(visit[3] >= 0 for visit in at) / len(at)
+            for rank, (offered, accepted) in enumerate(
+                zip(*(counts[depth] for counts in told["children"].values()), strict=True)
+            ):
+                assert offered == sum(visit[2] > rank for visit in at)
+                assert accepted == sum(visit[3] == rank for visit in at)
         assert len(told["by_rank"]) == (1 if "chain:3" in method else 2)
         assert told["bound"] == pytest.approx(sum(visit[5] for visit in drafted) / len(drafted))
         assert told["gap"]["value"] == pytest.approx(told["bound"] - told["acceptance"]["value"])
@@ -474,6 +572,10 @@ def assert_everything_is_told(turns, sums):
         ]
         for count in ("tokens", "target_passes", "draft_passes"):
             assert row["sums"][count] == sum(t["sums"][count] for t in own)
+        for kind, counts in row["sums"]["children"].items():
+            for depth, rank in np.ndindex(np.shape(counts)):
+                summed = [t["sums"]["children"][kind] for t in own]
+                assert counts[depth][rank] == sum(c[depth][rank] for c in summed if depth < len(c) and c[depth][rank:])
         assert row["peak_memory"]["bytes"] == max(t["peak_memory"]["bytes"] for t in own)
         assert set(METRICS) <= set(row["sums"])
     assert sums[0]["speedup"]["value"] == 1

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from gpu.prompts import DEMO, chat_tokens, read_questions
+from gpu.prompts import DEMO, Question, Unanswered, chat_tokens, read_questions, without_room
 from tests.gpu.tiny_models import loaded, tiny_model
 
 
@@ -45,3 +45,13 @@ def test_bad_files_are_named(tmp_path, content, says):
 def test_models_without_a_tokenizer_take_ids():
     with pytest.raises(ValueError, match="without a tokenizer"):
         chat_tokens(loaded(tiny_model()), ["hello"])
+
+
+def test_room_is_for_one_token_at_least():
+    question = Question("81", "writing", ("a", "b", "c"))
+    assert without_room(question, 1, [0] * 127, 128) is None
+    assert without_room(question, 1, [0] * 5000, None) is None
+    full = without_room(question, 1, [0] * 128, 128)
+    assert full == Unanswered(question, 1, 128, 128)
+    assert full.turns == 2
+    assert str(full) == ("question 81: turn 2 of 3 has a prompt of 128 tokens; the models read at most 128 in all")
