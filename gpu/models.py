@@ -55,18 +55,21 @@ def load_target(
     device = _device(device)
     dtype = _dtype(dtype, device if device_map is None else None)
     path, name = (bundled_folder(), NAME) if source is None else (Path(source).expanduser(), str(source))
-    if source is not None and (path.suffix == ".gguf" or path.is_file()):
-        if device_map is not None:
-            raise ValueError(f"device_map {device_map!r}: a GGUF file is read onto one device; give device instead")
-        model, tokenizer = _from_gguf(path, dtype)
-    else:
-        where = str(path) if path.exists() else name
-        try:
+    gguf = source is not None and (path.suffix == ".gguf" or path.is_file())
+    if gguf and device_map is not None:
+        raise ValueError(f"device_map {device_map!r}: a GGUF file is read onto one device; give device instead")
+    if gguf and not path.is_file():
+        raise FileNotFoundError(f"no GGUF file {path}")
+    try:
+        if gguf:
+            model, tokenizer = _from_gguf(path, dtype)
+        else:
+            where = str(path) if path.exists() else name
             with quiet_transformers() if source is None else nullcontext():
                 tokenizer = AutoTokenizer.from_pretrained(where)
                 model = AutoModelForCausalLM.from_pretrained(where, dtype=dtype, device_map=device_map)
-        except (OSError, ValueError, ImportError, KeyError) as error:
-            raise OSError(f"cannot load model {name!r}: {_one_line(error)}") from error
+    except Exception as error:  # a damaged file shows as any of many, SafetensorError among them
+        raise OSError(f"cannot load model {name!r}: {_one_line(error)}") from error
     if device_map is None:
         model = model.to(device)
     elif model.device.type == "meta":
@@ -120,8 +123,6 @@ def _from_gguf(path: Path, dtype: torch.dtype | str) -> tuple[PreTrainedModel, P
 
     from gpu.gguf_reader import UnsupportedGGUF, read_llama
 
-    if not path.is_file():
-        raise FileNotFoundError(f"no GGUF file {path}")
     folder, file = str(path.parent), path.name
     try:
         model = read_llama(path)
@@ -129,8 +130,8 @@ def _from_gguf(path: Path, dtype: torch.dtype | str) -> tuple[PreTrainedModel, P
     except UnsupportedGGUF as unsupported:
         try:
             model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype=dtype)
-        except (OSError, ValueError, ImportError) as error:
-            raise OSError(f"cannot load {path}: {unsupported}; transformers: {_one_line(error)}") from error
+        except Exception as error:
+            raise OSError(f"{unsupported}; transformers: {_one_line(error)}") from error
     return model, AutoTokenizer.from_pretrained(folder, gguf_file=file)
 
 

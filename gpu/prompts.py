@@ -58,7 +58,8 @@ def read_questions(path: str | Path) -> list[Question]:
     """
     path = Path(path)
     try:
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        # not splitlines(): U+2028 and its like are ordinary characters inside a JSON string
+        lines = [line for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
     except UnicodeDecodeError as error:
         raise ValueError(f"prompt file {path} is not UTF-8 text: {error}") from error
     if not lines:
@@ -71,7 +72,7 @@ def read_questions(path: str | Path) -> list[Question]:
 def _question(path: Path, number: int, line: str) -> Question:
     try:
         entry = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"prompt file {path}, line {number}: not JSON ({error})") from error
     turns = entry.get("turns") if isinstance(entry, dict) else None
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):

@@ -25,7 +25,7 @@ from gpu.drafters.early_exit import cut
 from gpu.models import LoadedModel
 from gpu.training_data import Corpus
 from gpu.training_prompts import HELD_OUT, KINDS
-from mdsd_theory.files import write_text, written_whole
+from mdsd_theory.files import read_json, write_text, written_whole
 
 TEXT_SHARE = 0.4  # of the time, for making text; the rest trains
 MOST_PIECES = 64
@@ -55,7 +55,7 @@ class Clock:
     def __init__(self, work: Path, device: torch.device) -> None:
         self.file = work / "seconds.json"
         self._now = time.process_time if device.type == "cpu" else time.monotonic
-        self._before = json.loads(self.file.read_text()) if self.file.exists() else 0.0
+        self._before = read_json(self.file) if self.file.exists() else 0.0
         self._started = self._now()
 
     @property
@@ -99,7 +99,7 @@ def _claim(work: Path, settings: Settings) -> None:
     file, mine = work / "settings.json", json.loads(json.dumps(asdict(settings)))
     if not file.exists() or list(work.iterdir()) == [file]:
         write_text(file, json.dumps(mine, indent=1))
-    elif (found := json.loads(file.read_text())) != mine:
+    elif (found := read_json(file)) != mine:
         differing = [name for name in mine if found.get(name) != mine[name]]
         raise ValueError(f"{work} is a run with another {', '.join(differing)}; delete it, or name another output")
 

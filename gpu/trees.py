@@ -7,13 +7,14 @@ within a level by path, so the slots of a level are contiguous and the root is s
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+
+from mdsd_theory.files import read_json
 
 MAX_NODES = 4096
 
@@ -144,8 +145,5 @@ def parse(spec: str | Tree) -> Tree:
     if match := re.fullmatch(r"kary:(\d+)x(\d+)", spec):
         return kary(int(match[1]), int(match[2]), spec)
     if spec.endswith(".json"):
-        try:
-            return from_paths(json.loads(Path(spec).read_text(encoding="utf-8")), spec)
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"tree file {spec} is not JSON: {error}") from error
+        return from_paths(read_json(Path(spec), "tree file"), spec)
     raise ValueError(f"unknown tree {spec!r}; known: {KNOWN}")

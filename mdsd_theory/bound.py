@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
+from mdsd_theory.files import read_json
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -91,20 +93,20 @@ def _read(path: Path, option: str) -> NDArray:
     path = Path(text + ".npz" if key else text)
     try:
         if path.suffix == ".json":
-            return np.asarray(json.loads(path.read_text()), dtype=float)
+            return np.asarray(read_json(path), dtype=float)
         found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            return found
+        with found:
+            held = found.files
+            if key in held or (not key and len(held) == 1):
+                return found[key or held[0]]
     except FileNotFoundError:
         raise ValueError(f"{option}: no file {path}") from None
-    except (OSError, ValueError, TypeError) as error:
-        raise ValueError(f"{option}: {path} is no readable .npy, .npz or .json array ({error})") from None
-    if isinstance(found, np.ndarray):
-        return found
-    with found:
-        if not key and len(found.files) == 1:
-            key = found.files[0]
-        if key not in found.files:
-            raise ValueError(f"{option}: {path} holds {', '.join(found.files)}; name one as {path}:KEY")
-        return found[key]
+    except Exception as error:  # damage shows as any of many: EOFError, BadZipFile, zlib.error, OverflowError, ...
+        why = str(error) or type(error).__name__
+        raise ValueError(f"{option}: {path} is no readable .npy, .npz or .json array ({why})") from None
+    raise ValueError(f"{option}: {path} holds {', '.join(held) or 'nothing'}; name one as {path}:KEY")
 
 
 def _print_table(rows: list[dict], vocab_size: int) -> None:

@@ -1,11 +1,13 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and JSON that is JSON or refused by name."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -27,3 +29,11 @@ def write_text(path: Path, text: str) -> None:
     """The text as UTF-8 in one whole file."""
     with written_whole(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def read_json(path: Path, what: str = "") -> Any:
+    """What a UTF-8 JSON file holds. OSError when it cannot be read, ValueError (naming `what` and path) for no JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, nested too deep
+        raise ValueError(f"{what} {path} is not readable JSON: {error}".lstrip()) from None

@@ -1,6 +1,5 @@
 """What a study found: cells with their per-position estimates, and the table that is made of them."""
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mdsd_theory.files import read_json
 from simulation.monte_carlo import Interval, exceeds, mean_interval, seed_of
 
 SETTINGS = "settings.json"
@@ -28,11 +28,11 @@ class Results:
         """The finished study in a folder. ValueError when there is none, or it is not finished."""
         folder = Path(folder)
         try:
-            settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+            settings = read_json(folder / SETTINGS)
             paths = [folder / CELLS / name for name in settings["cells"]]
             if missing := sum(not path.exists() for path in paths):
                 raise ValueError(f"it is not finished ({missing} of {len(paths)} cells are missing): run it again")
-            cells = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+            cells = [read_json(path) for path in paths]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{folder} holds no finished study: {error}") from None
         return cls(settings, cells)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mdsd_theory import drafts, optimal_acceptance, verifiers
-from mdsd_theory.files import write_text
+from mdsd_theory.files import read_json, write_text
 from simulation import execution, trees
 from simulation.monte_carlo import Estimate, acceptance, seed_of
 from simulation.results import CELLS, SETTINGS, Results
@@ -264,7 +264,7 @@ class Study:
     def _claim(self, folder: Path) -> None:
         path, mine = folder / SETTINGS, self.settings
         if path.exists():
-            theirs = json.loads(path.read_text(encoding="utf-8"))
+            theirs = read_json(path)
             if theirs != mine:
                 old, new = ({**s.get("study", {}), **s} for s in (theirs, mine))
                 changed = [name for name in new if name != "study" and old.get(name) != new[name]]
@@ -279,7 +279,7 @@ class Study:
 
     def _load(self, folder: Path | None, cell: Cell) -> dict | None:
         path = folder and folder / CELLS / cell.file_name(self.sources)
-        return json.loads(path.read_text(encoding="utf-8")) if path and path.exists() else None
+        return read_json(path) if path and path.exists() else None
 
     def _save(self, folder: Path | None, cell: Cell, measured: dict) -> None:
         if folder is not None:

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from mdsd_theory.files import write_text
+from mdsd_theory.files import read_json, write_text
 from simulation import shards
 
 HEADER = "trace.json"
@@ -202,7 +202,7 @@ class TraceWriter:
         unfinished = self.folder / UNFINISHED
         if unfinished.exists():
             try:
-                state = json.loads(unfinished.read_text(encoding="utf-8"))
+                state = read_json(unfinished)
                 theirs, self._shards, self.done = dict(state["settings"]), list(state["shards"]), int(state["done"])
                 self._vocabularies = state["vocabularies"] and tuple(state["vocabularies"])
             except (ValueError, KeyError, TypeError) as error:
@@ -394,10 +394,7 @@ def _read_header(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         why = "is not finished" if folder.is_dir() and any(folder.glob("shard-*")) else "is not a trace folder"
         raise ValueError(f"{folder} {why}: it has no {HEADER}")
-    try:
-        header = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not readable JSON: {error}") from None
+    header = read_json(path)
     if not isinstance(header, dict) or header.get("format") != FORMAT or header.get("version") != VERSION:
         raise ValueError(f"{path} is not the header of a trace of version {VERSION}")
     needed = {"rows", "target_vocab", "draft_vocab", "prompts", "dtype", "keep_top", "tree", "columns", "shards"}

@@ -23,7 +23,7 @@ from gpu.replay import replay
 from gpu.train_drafter import JUDGE_EVERY, rates_by_kind
 from gpu.training_data import Corpus
 from gpu.training_prompts import held_out_prompts
-from mdsd_theory.files import write_text, written_whole
+from mdsd_theory.files import read_json, write_text, written_whole
 
 DRAFTS = 4
 
@@ -87,7 +87,7 @@ def main(folder: Path, specs: list[str]) -> None:
     torch.set_num_threads(1)
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / "records.json"
-    found = json.loads(kept.read_text()) if kept.exists() else {}
+    found = read_json(kept) if kept.exists() else {}
     with Progress() as progress:
         target = load_bundled(device="cpu")
         cached = folder / "held_out.safetensors"

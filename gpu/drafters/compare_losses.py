@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from mdsd_theory.files import write_text
+from mdsd_theory.files import read_json, write_text
 
 DEPTH = 3
 CONFIDENCE = 0.95
@@ -93,11 +93,11 @@ def judge(folder: Path, runs: list[Run]) -> list[dict]:
 
     target = load_target(device="cpu")
     held = Corpus.load(folder / "text" / "held_out.safetensors")
-    before = json.loads((folder / "text" / "seconds.json").read_text())
+    before = read_json(folder / "text" / "seconds.json")
     records = []
     for run in runs:
         out = folder / f"{run.name}.safetensors"
-        card = json.loads(out.with_suffix(".json").read_text())
+        card = read_json(out.with_suffix(".json"))
         student = training.EagleStudent(eagle.load(out, target).head, target.model.get_input_embeddings())
         found = training.judge(student, target, held, 4, DEPTH, job.JUDGE_EVERY)
         rates = {

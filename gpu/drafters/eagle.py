@@ -25,6 +25,7 @@ from torch.nn import functional as F
 
 from gpu.drafters.base import PADDED, Drafter, Session
 from gpu.models import LoadedModel
+from mdsd_theory.files import read_json
 
 
 @dataclass(frozen=True)
@@ -310,11 +311,9 @@ def _read_file(path: Path) -> tuple[dict[str, Tensor], dict]:
 
 def _read_folder(path: Path) -> tuple[dict[str, Tensor], dict]:
     try:
-        values = json.loads((path / "config.json").read_text())
+        values = read_json(path / "config.json")
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{path} has no config.json") from error
-    except ValueError as error:
-        raise ValueError(f"{path / 'config.json'} is not JSON: {error}") from error
     tensors: dict[str, Tensor] = {}
     for file in sorted(path.glob("*.safetensors")) or sorted(path.glob("pytorch_model*.bin")):
         tensors |= read_tensors(file)[0]

@@ -399,7 +399,7 @@ def test_a_head_for_another_target_is_refused(tmp_path):
     with pytest.raises(ValueError, match=fault):
         eagle.Eagle(random_head(), other)
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ValueError, match="not JSON"):
+    with pytest.raises(ValueError, match="not readable JSON"):
         eagle.load(tmp_path, other)
 
 

@@ -105,6 +105,22 @@ def test_arguments_that_make_no_sense_are_refused(tmp_path):
     assert "\n" not in str(caught.value)
 
 
+def test_a_damaged_folder_is_one_line(tmp_path):
+    model = word_model(["a", "b"], 2)
+    model.model.save_pretrained(tmp_path)
+    model.tokenizer.save_pretrained(tmp_path)
+    assert load_target(tmp_path).vocab_size == 2
+    for name in ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"):
+        whole = (tmp_path / name).read_bytes()
+        for content in (whole[: len(whole) // 2], b"", b"\xff" * 64, b"[" * 100_000):
+            (tmp_path / name).write_bytes(content)
+            with pytest.raises(OSError, match="cannot load model") as caught:
+                load_target(tmp_path)
+            assert "\n" not in str(caught.value)
+        (tmp_path / name).write_bytes(whole)
+    assert load_target(tmp_path).vocab_size == 2
+
+
 def test_a_device_map_without_accelerate_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr("gpu.models.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"device_map 'auto' needs accelerate: pip install accelerate"):

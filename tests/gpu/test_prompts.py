@@ -16,8 +16,12 @@ def test_question_files_and_lines(tmp_path):
     question = {"question_id": 81, "category": "writing", "turns": ["a", "b"], "reference": []}
     file.write_text(json.dumps(question) + "\n\n")
     assert read_questions(file) == [("81", "writing", ("a", "b"))]
+    turns = ["a\u2028b\x85c\u2029d\r\n", "é"]
+    for encoding in ("utf-8", "utf-8-sig"):
+        file.write_text(json.dumps({"turns": turns}, ensure_ascii=False) + "\r\n", encoding=encoding)
+        assert read_questions(file) == [("1", "", tuple(turns))]
     file = tmp_path / "q.txt"
-    file.write_text("one\n\ntwo\n")
+    file.write_text("one\r\n\ntwo\n")
     assert read_questions(file) == [("1", "", ("one",)), ("2", "", ("two",))]
 
 
@@ -27,6 +31,7 @@ def test_question_files_and_lines(tmp_path):
         (b"", "is empty"),
         (b"\n \n", "is empty"),
         (b"{", "line 1: not JSON"),
+        (b"[" * 100_000, "line 1: not JSON"),
         (b'{"turns": []}', "line 1: needs"),
         (b'{"turns": ["a"]}\n{"turns": [" "]}', "line 2: needs"),
         (b"[1]", "line 1: needs"),

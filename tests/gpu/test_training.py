@@ -141,8 +141,11 @@ def test_training_resumes_to_the_same_result(target, tmp_path):
 def test_a_checkpoint_of_something_else_is_refused(target, tmp_path):
     trainer, _ = make_trainer(target)
     torch.save({"step": 1}, tmp_path / "checkpoint.pt")
-    with pytest.raises(ValueError, match="no checkpoint of this training run"):
-        trainer.resume(tmp_path / "checkpoint.pt")
+    whole = (tmp_path / "checkpoint.pt").read_bytes()
+    for content in (whole, whole[:100], whole[: len(whole) // 2], b"", b"not a checkpoint"):
+        (tmp_path / "checkpoint.pt").write_bytes(content)
+        with pytest.raises(ValueError, match="no checkpoint of this training run"):
+            trainer.resume(tmp_path / "checkpoint.pt")
 
 
 def test_the_steps_that_a_time_allows_count_the_dear_ones_too(target, monkeypatch):

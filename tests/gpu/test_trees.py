@@ -80,7 +80,7 @@ def test_bad_names_are_refused(spec, says):
 def test_a_file_that_is_no_json_or_not_there(tmp_path):
     file = tmp_path / "tree.json"
     file.write_text("[[0]")
-    with pytest.raises(ValueError, match="not JSON"):
+    with pytest.raises(ValueError, match="not readable JSON"):
         trees.parse(str(file))
     with pytest.raises(OSError, match=r"none\.json"):
         trees.parse(str(tmp_path / "none.json"))

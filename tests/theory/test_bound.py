@@ -111,9 +111,23 @@ def test_bad_input_is_one_line(run, files, arguments, message):
 def test_unreadable_and_ambiguous_files(run, files):
     (files / "bad.npy").write_text("not an array")
     (files / "bad.json").write_text("{")
-    for name, message in (("bad.npy", "bad.npy"), ("bad.json", "bad.json"), ("both.npz", "holds p, q")):
-        status, _, err = run("bound", "--target", files / name, "--draft", files / "q.npy")
-        assert (status, err.count("\n")) == (2, 1)
+    (files / "deep.json").write_text("[" * 100_000)
+    (files / "huge.json").write_text(f"[1{'0' * 400}]")
+    (files / "empty.npy").touch()
+    (files / "short.npy").write_bytes((files / "p.npy").read_bytes()[:-4])
+    (files / "boundless.npy").write_bytes((files / "p.npy").read_bytes().replace(b"(3,)", b"(3000000000000,)"))
+    whole = (files / "one.npz").read_bytes()
+    (files / "short.npz").write_bytes(whole[: len(whole) // 2])
+    at = whole.index(np.float64(Q[0]).tobytes())
+    (files / "flipped.npz").write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    np.savez(files / "none.npz")
+    names = {path.name: path.name for path in files.iterdir() if path.stem in (
+        "bad", "deep", "huge", "empty", "short", "boundless", "flipped"
+    )}  # fmt: skip
+    assert len(names) == 9
+    for name, message in (names | {"both.npz": "holds p, q", "none.npz": "holds nothing"}).items():
+        status, out, err = run("bound", "--target", files / name, "--draft", files / "q.npy")
+        assert (status, out, err.count("\n")) == (2, "", 1), (name, err)
         assert message in err
 
 

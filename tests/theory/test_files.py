@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mdsd_theory.files import write_text, written_whole
+from mdsd_theory.files import read_json, write_text, written_whole
 
 
 def test_what_was_there_stays_until_all_is_written(tmp_path):
@@ -57,3 +57,13 @@ with written_whole(Path({str(file)!r})) as temporary:
     write_text(file, "whole")
     assert list(tmp_path.iterdir()) == [file]
     assert file.read_text() == "whole"
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[" * 100_000, b"\xff\xfe", b"[1] 2"])
+def test_what_is_no_json_is_refused_by_name(tmp_path, content):
+    file = tmp_path / "settings.json"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=r"tree file .*settings\.json is not readable JSON"):
+        read_json(file, "tree file")
+    file.write_text('{"é": [1, 2.5]}', encoding="utf-8")
+    assert read_json(file) == {"é": [1, 2.5]}
