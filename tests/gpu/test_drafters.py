@@ -25,7 +25,7 @@ from gpu.drafters.mixture import Mixture
 from gpu.drafters.ngram import NGram
 from gpu.samplers import Sampler
 from gpu.training_data import last_hidden
-from tests.gpu.test_lossless import P_VALUE, VOCABULARY, make_method, p_value
+from tests.gpu.decoded_texts import P_VALUE, VOCABULARY, make_method, p_value
 from tests.gpu.tiny_models import loaded, tiny_model
 
 CONFIG = eagle.EagleConfig(32, 40, 4, 2, 1e-6, 10000.0)
