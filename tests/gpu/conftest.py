@@ -1,4 +1,4 @@
-"""What the tests of this folder share: one thread, and the command line on tiny models."""
+"""What the tests of this folder share: one thread, the command line on tiny models, and tiny drafters."""
 
 import json
 
@@ -9,8 +9,10 @@ import typer
 from gpu import commands, drafters, models
 from gpu.drafters.causal_lm import CausalLM
 from mdsd_theory import cli
+from tests.gpu.decoded_texts import VOCABULARY
 from tests.gpu.questions import QUESTIONS
-from tests.gpu.tiny_models import Words, tiny_model
+from tests.gpu.tiny_drafters import make_all
+from tests.gpu.tiny_models import Words, loaded, tiny_model
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -61,3 +63,15 @@ def questions(tmp_path):
     file = tmp_path / "questions.jsonl"
     file.write_text("".join(json.dumps(question) + "\n" for question in QUESTIONS))
     return file
+
+
+@pytest.fixture(scope="module")
+def target():
+    """What the tiny drafters draft for."""
+    return loaded(tiny_model("llama", VOCABULARY, 0, scale=1.5))
+
+
+@pytest.fixture(scope="module")
+def every(target):
+    """A drafter of each kind, by its name."""
+    return make_all(target)
