@@ -13,9 +13,9 @@ from gpu.drafters.causal_lm import CausalLM
 from gpu.method import Method
 from gpu.samplers import Sampler
 from gpu.trees import kary
+from tests.gpu.decoded_texts import every_pair, make_method
 from tests.gpu.elsewhere import DEVICE, Elsewhere, elsewhere
-from tests.gpu.test_drafters import KINDS, make_all
-from tests.gpu.test_lossless import every_pair, make_method
+from tests.gpu.tiny_drafters import KINDS, make_all
 from tests.gpu.tiny_models import CONFIGS, loaded, tiny_model
 
 PROMPTS = [[1, 5, 2], [3, 4, 5, 6, 7, 2]]

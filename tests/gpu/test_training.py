@@ -18,8 +18,8 @@ from gpu.train_commands import train_drafter as command
 from gpu.training_data import Corpus
 from gpu.training_prompts import KINDS, held_out_prompts, training_prompts
 from mdsd_theory import drafts, optimal_acceptance
-from tests.gpu.test_drafters import features_of, random_head
 from tests.gpu.test_models import word_model
+from tests.gpu.tiny_drafters import features_of, random_head
 from tests.gpu.tiny_models import loaded, tiny_model
 
 V, D = 24, 32

@@ -1,4 +1,4 @@
-"""Tiny random transformers models, one per architecture the decoder promises to run."""
+"""Tiny random transformers models, one per architecture the decoder promises to run, and a tokenizer for them."""
 
 from types import SimpleNamespace
 
@@ -60,3 +60,17 @@ def loaded(model, name="tiny"):
     """What gpu.models.load_target returns, without a tokenizer: prompts are token lists."""
     vocab_size = model.get_output_embeddings().weight.shape[0]
     return SimpleNamespace(model=model, tokenizer=None, name=name, vocab_size=vocab_size)
+
+
+class Words:
+    """A tokenizer that counts the letters of words."""
+
+    eos_token_id = None
+    bos_token_id = 1
+    chat_template = None
+
+    def __call__(self, text):
+        return {"input_ids": [3 + len(word) for word in text.split()]}
+
+    def decode(self, tokens, skip_special_tokens=True):
+        return "".join(chr(64 + token) for token in tokens)
