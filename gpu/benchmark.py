@@ -25,7 +25,7 @@ from gpu.prompts import Question, Unanswered, chat_tokens, without_room
 from gpu.recording import Bounds
 from gpu.records import Record, Visit
 from gpu.summaries import summarise
-from mdsd_theory.files import write_text
+from mdsd_theory.files import read_text, write_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -256,13 +256,16 @@ def _resume(part: Path, settings: dict) -> list[Conversation]:
     if not part.exists():
         write_text(part, json.dumps({"settings": settings}) + "\n")
         return []
-    lines = part.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = read_text(part).splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):  # killed while writing a question's lines
         lines.pop()
-    entries = [json.loads(line) for line in lines]
-    if not entries or entries[0] != {"settings": settings}:
-        raise ValueError(f"{part} is from a run with other settings; finish that one, or remove it")
-    conversations = from_json(entry for entry in entries[1:] if "run" not in entry)
+    try:
+        entries = [json.loads(line) for line in lines]
+        if not entries or entries[0] != {"settings": settings}:
+            raise ValueError(f"{part} is from a run with other settings; finish that one, or remove it")
+        conversations = from_json(entry for entry in entries[1:] if "run" not in entry)
+    except (json.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{part} is damaged ({error!r}); remove it to begin anew") from None
     # a question's lines are written together, but a kill may have come between them
     contestants = len(settings["methods"]) + bool(settings["assisted"])
     complete = [conversation for conversation in conversations if _is_complete(conversation, contestants)]

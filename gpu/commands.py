@@ -60,7 +60,7 @@ DraftTemperature = Annotated[float | None, typer.Option(help="The drafter's temp
 DraftTopK = Annotated[int | None, typer.Option(help="The drafter's top-k; the target's by default.")]
 DraftTopP = Annotated[float | None, typer.Option(help="The drafter's top-p; the target's by default.")]
 MaxTokens = Annotated[int, typer.Option(help="Most tokens to generate per prompt.")]
-Seed = Annotated[int, typer.Option(help="Seed of all randomness.")]
+Seed = Annotated[int, typer.Option(help="Seed of all randomness.", min=0, max=2**32 - 1)]
 Prompts = Annotated[
     Path | None, typer.Option("--prompts", help="Prompts: .jsonl of Spec-Bench / MT-Bench questions, or text lines.")
 ]

@@ -66,7 +66,7 @@ def decode(
     sampler: str | Sampler = "without-replacement",
     verifier: str = "rrs",
     max_tokens: int = 128,
-    stop: Sequence[str] = (),
+    stop: str | Sequence[str] = (),
     eos: Sequence[int] | None = None,
     generator: torch.Generator | int = 0,
     pad_vocab: bool = False,
@@ -77,7 +77,7 @@ def decode(
     target     from `gpu.models.load_target`.
     drafter    anything in `gpu.drafters`; None with tree="plain".
     prompt     text, or token ids.
-    stop       strings that end the text; neither they nor anything after them is in its `text`.
+    stop       strings (or one) that end the text; neither they nor anything after them is in its `text`.
     eos        tokens that end the text; None takes the model's own.
     generator  source of all randomness, or a seed for one.
     pad_vocab  let vocabularies differ in length: the tokens that one model lacks have probability 0 in it.
@@ -100,7 +100,7 @@ def decode_batch(
     method: Method,
     *,
     max_tokens: int = 128,
-    stop: Sequence[str] = (),
+    stop: str | Sequence[str] = (),
     eos: Sequence[int] | None = None,
     generators: Sequence[torch.Generator | int] | None = None,
     pad_vocab: bool = False,
@@ -130,7 +130,7 @@ def stream(
     method: Method,
     *,
     max_tokens: int = 128,
-    stop: Sequence[str] = (),
+    stop: str | Sequence[str] = (),
     eos: Sequence[int] | None = None,
     generators: Sequence[torch.Generator | int] | None = None,
     pad_vocab: bool = False,
@@ -146,7 +146,7 @@ def stream(
     longest = longest_text(target, drafter)
     generators = range(len(prompts)) if generators is None else generators
     live = texts.begin(target, prompts, max_tokens, longest, generators)
-    eos = texts.eos_tokens(target) if eos is None else list(eos)
+    eos, stop = texts.eos_tokens(target) if eos is None else list(eos), texts.stop_strings(stop)
     eos_ids = torch.tensor(eos, dtype=torch.int64, device=device)
     law, layout = method.law(), Layout(method.tree, device)
     records, clock = [text.record for text in live], Clock(device)

@@ -44,7 +44,11 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
         return one_hot.masked_fill_(~logits.amax(-1, keepdim=True).isfinite(), torch.nan)
     if sampling.top_k is not None and sampling.top_k < logits.shape[-1]:
         logits = logits.masked_fill(~_largest(logits, sampling.top_k), -torch.inf)
-    p = (logits / sampling.temperature).softmax(-1)
+    if sampling.temperature != 1:
+        # the largest becomes 0 and stays so: no temperature, however small, lets the quotients overflow
+        tiny = torch.finfo(logits.dtype).tiny
+        logits = (logits - logits.amax(-1, keepdim=True)) / max(sampling.temperature, tiny)
+    p = logits.softmax(-1)
     if sampling.top_p is not None and sampling.top_p < 1:
         ordered, order = p.sort(dim=-1, descending=True, stable=True)
         before = ordered.cumsum(-1, dtype=torch.float64) - ordered

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from mdsd_theory.files import read_text
+
 if TYPE_CHECKING:
     from gpu.models import LoadedModel
 
@@ -57,11 +59,8 @@ def read_questions(path: str | Path) -> list[Question]:
     Raises ValueError for a file that holds none or is not what its name says, OSError for one that cannot be read.
     """
     path = Path(path)
-    try:
-        # not splitlines(): U+2028 and its like are ordinary characters inside a JSON string
-        lines = [line for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"prompt file {path} is not UTF-8 text: {error}") from error
+    # not splitlines(): U+2028 and its like are ordinary characters inside a JSON string
+    lines = [line for line in read_text(path, "prompt file").split("\n") if line.strip()]
     if not lines:
         raise ValueError(f"prompt file {path} is empty")
     if path.suffix != ".jsonl":
@@ -77,7 +76,17 @@ def _question(path: Path, number: int, line: str) -> Question:
     turns = entry.get("turns") if isinstance(entry, dict) else None
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
         raise ValueError(f'prompt file {path}, line {number}: needs "turns", a list of non-empty texts')
+    for turn in turns:
+        check_unicode(turn, f"prompt file {path}, line {number}")
     return Question(str(entry.get("question_id", number)), str(entry.get("category", "")), tuple(turns))
+
+
+def check_unicode(text: str, name: str) -> None:
+    """Raises ValueError for half a surrogate pair: JSON and the command line let it in, tokenizers cannot read it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name}: character {error.start + 1} is half of a surrogate pair, not Unicode text") from None
 
 
 def chat_tokens(target: LoadedModel, turns: list[str]) -> list[int]:
@@ -87,6 +96,8 @@ def chat_tokens(target: LoadedModel, turns: list[str]) -> list[int]:
     """
     if target.tokenizer is None:
         raise ValueError(f"model {target.name} came without a tokenizer: give token ids, not text")
+    for turn in turns:
+        check_unicode(turn, "prompt")
     if not target.tokenizer.chat_template:
         return target.tokenizer("\n\n".join(turns))["input_ids"]
     messages = [{"role": "assistant" if number % 2 else "user", "content": turn} for number, turn in enumerate(turns)]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 
 from gpu.models import LoadedModel
+from gpu.prompts import check_unicode
 from gpu.records import Record, Visit
 
 
@@ -45,12 +47,28 @@ def begin(
         if left < 1:
             raise ValueError(f"the prompt has {len(tokens)} tokens; the models read at most {longest} in all")
         if not isinstance(generator, torch.Generator):
-            generator = torch.Generator().manual_seed(generator)
+            generator = _seeded(generator)
         full = "length" if max_tokens <= left else "context"
         texts.append(Text(tokens, Record(list(tokens)), generator, min(left, max_tokens), full))
     if not texts:
         raise ValueError("prompts is empty: there is nothing to decode")
     return texts
+
+
+def _seeded(seed: int) -> torch.Generator:
+    if not isinstance(seed, Integral) or not 0 <= seed < 2**64:
+        raise ValueError(f"generators: seed {seed!r}; allowed are integers from 0 to 2**64 - 1 and torch.Generators")
+    return torch.Generator().manual_seed(int(seed))
+
+
+def stop_strings(stop: str | Sequence[str]) -> tuple[str, ...]:
+    """One or several stop strings as a tuple. Raises ValueError for an empty one, which every text would contain."""
+    stop = (stop,) if isinstance(stop, str) else tuple(stop)
+    for end in stop:
+        if not isinstance(end, str) or not end:
+            raise ValueError(f"stop: {end!r}; allowed are non-empty strings")
+        check_unicode(end, "stop")
+    return stop
 
 
 def take_up(
@@ -109,6 +127,7 @@ def tokenize(target: LoadedModel, prompt: str | list[int]) -> list[int]:
     if isinstance(prompt, str):
         if target.tokenizer is None:
             raise ValueError(f"model {target.name} came without a tokenizer: give token ids, not text")
+        check_unicode(prompt, "prompt")
         tokens = list(target.tokenizer(prompt)["input_ids"]) or [target.tokenizer.bos_token_id]
     else:
         tokens = [int(token) for token in prompt]

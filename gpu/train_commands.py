@@ -24,7 +24,7 @@ def train_drafter(
     kind: Annotated[str, typer.Option(help="lens, eagle or layers.")] = "eagle",
     data: Annotated[list[str] | None, typer.Option(help="Text files, or self: text sampled from the target.")] = None,
     minutes: Annotated[float, typer.Option(help="Time to spend: CPU time, or wall time on a GPU.")] = 15.0,
-    seed: Annotated[int, typer.Option(help="Seed of sampling and training.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of sampling and training.", min=0, max=2**32 - 1)] = 0,
     layers: Annotated[int, typer.Option(help="The target's first layers that lens and layers run.")] = 2,
     loss: Annotated[str, typer.Option(help="cross-entropy, or acceptance: 1 - alpha* of n drafts.")] = "cross-entropy",
     n: Annotated[

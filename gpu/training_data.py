@@ -24,7 +24,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from gpu.attention import Reader
 from gpu.models import LoadedModel
 from gpu.training_prompts import Prompt, held_out_prompts, training_prompts
-from mdsd_theory.files import written_whole
+from mdsd_theory.files import read_text, written_whole
 
 CHUNK_PROMPTS = 128
 NEW_TOKENS = 112
@@ -122,10 +122,7 @@ def read(target: LoadedModel, files: list[Path], length: int, limit: int, progre
     """
     pieces = []
     for file in files:
-        try:
-            ids = target.tokenizer(file.read_text(encoding="utf-8")).input_ids
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{file} is not UTF-8 text: {error}") from error
+        ids = target.tokenizer(read_text(file)).input_ids
         pieces += [ids[i : i + length] for i in range(0, len(ids), length) if len(ids[i : i + length]) > 1]
     if not pieces:
         raise ValueError(f"no text to learn from in {', '.join(map(str, files)) or 'the given files'}")

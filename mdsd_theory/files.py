@@ -31,6 +31,15 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def read_text(path: Path, what: str = "") -> str:
+    """What a UTF-8 file holds, less a byte order mark. OSError when it cannot be read, ValueError (naming `what` and
+    path) when it is not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{what} {path} is not UTF-8 text: {error}".lstrip()) from None
+
+
 def read_json(path: Path, what: str = "") -> Any:
     """What a UTF-8 JSON file holds. OSError when it cannot be read, ValueError (naming `what` and path) for no JSON."""
     try:

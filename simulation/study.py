@@ -321,7 +321,7 @@ def measure(task: Task) -> dict[str, Any]:
 def read_study_file(path: Path) -> dict[str, Any]:
     """The settings in a .toml, .yaml, .yml or .json file. ValueError, naming the file, when it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         if path.suffix == ".toml":
             import tomllib
 

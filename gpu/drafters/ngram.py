@@ -21,6 +21,7 @@ from torch import Tensor
 
 from gpu.drafters.base import PADDED, Drafter, Session
 from gpu.models import LoadedModel
+from mdsd_theory.files import read_text
 
 DEFAULT_ORDER = 4
 
@@ -111,8 +112,5 @@ def from_spec(target: LoadedModel, argument: str, pad_vocab: bool = False) -> NG
     order, *files = argument.split(",")
     if order and not order.isdecimal():
         raise ValueError(f"drafter ngram:{argument}: give the order first, as in ngram:4 or ngram:4,notes.txt")
-    try:
-        datastore = [target.tokenizer(Path(file).read_text(encoding="utf-8")).input_ids for file in files]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"drafter ngram:{argument}: a file is not UTF-8 text ({error})") from error
+    datastore = [target.tokenizer(read_text(Path(file), f"drafter ngram:{argument}:")).input_ids for file in files]
     return NGram(target.vocab_size, int(order or DEFAULT_ORDER), datastore)

@@ -101,6 +101,12 @@ def test_bench_compares_and_resumes(tiny, mdsd, questions, tmp_path, monkeypatch
     status, _, err = mdsd(*arguments, "--seed", 5, "--out", tmp_path / "cut3.jsonl")
     assert status == 2
     assert "other settings" in err
+    first, second, rest = text.split("\n", 2)
+    for damaged in (second[: len(second) // 2], "[1]", "{}", second.replace("question", "questions")):
+        (tmp_path / "cut4.jsonl.part").write_text("\n".join([first, damaged, rest]))
+        status, _, err = mdsd(*arguments, "--out", tmp_path / "cut4.jsonl")
+        assert (status, err.count("\n")) == (2, 1)
+        assert "cut4.jsonl.part is damaged" in err
 
 
 @pytest.mark.parametrize("assisted", [[], ["--assisted", 2]])

@@ -23,6 +23,15 @@ def test_importing_commands_needs_no_torch():
     [
         (["decode"], "--prompt, --prompts"),
         (["decode", "--prompt", " "], "--prompt is empty"),
+        (["decode", "--draft", "draft", "--prompt", "a\udc80"], "prompt: character 2 is half of a surrogate pair"),
+        (
+            ["decode", "--draft", "draft", "--prompt", "a\udc80", "--raw"],
+            "prompt: character 2 is half of a surrogate pair",
+        ),
+        (["decode", "--draft", "draft", "--prompt", "a", "--stop", ""], "stop: ''"),
+        (["decode", "--draft", "draft", "--prompt", "a", "--stop", "\udc80"], "stop: character 1"),
+        (["decode", "--prompt", "a", "--seed", "-1"], "--seed"),
+        (["bench", "--prompts", "q.txt", "--seed", "4294967296"], "--seed"),
         (["decode", "--prompt", "a", "--sampler", "beam"], "known: with-replacement"),
         (["decode", "--prompt", "a", "--verifier", "magic"], "known: naive"),
         (["decode", "--prompt", "a", "--tree", "kary:0x3"], "at least 1"),

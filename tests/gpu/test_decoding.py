@@ -242,6 +242,9 @@ def test_stop_strings_end_text_and_counts_inside_a_path(target):
         found = whole.text.find(stop)
         record = decode(spelled, target_as_drafter(target), "abc", max_tokens=40, tree="chain:4", stop=[stop, "zzzzz"],
                         sampler="with-replacement", verifier="single-draft", eos=[])  # fmt: skip
+        one = decode(spelled, target_as_drafter(target), "abc", max_tokens=40, tree="chain:4", stop=stop,
+                     sampler="with-replacement", verifier="single-draft", eos=[])  # fmt: skip
+        assert (one.tokens, one.text) == (record.tokens, record.text)
         assert record.finish == "stop"
         assert record.text == whole.text[:found]
         assert record.tokens == whole.tokens[: found + 2]
@@ -265,6 +268,11 @@ def test_stop_strings_end_text_and_counts_inside_a_path(target):
         ({"drafter": None}, "needs a drafter"),
         ({"sampler": "greedy"}, "rrs.*greedy"),
         ({"stop": ["x"]}, "without a tokenizer"),
+        ({"stop": "x"}, "without a tokenizer"),
+        ({"stop": ["x", ""]}, "stop: ''"),
+        ({"generator": -1}, "generators: seed -1"),
+        ({"generator": 2**64}, "generators: seed 18446744073709551616"),
+        ({"generator": "0"}, "generators: seed '0'"),
     ],
 )
 def test_bad_input_is_one_clear_error(target, drafter, wrong, says):

@@ -10,7 +10,7 @@ from gpu.distributions import Sampling, categorical, top_tokens
 
 @given(
     logits=st.lists(st.sampled_from([-np.inf, -3.0, -1.5, 0.0, 0.5, 0.5, 2.0, 4.0]), min_size=1, max_size=12),
-    temperature=st.sampled_from([0.0, 0.3, 1.0, 2.0]),
+    temperature=st.sampled_from([0.0, 5e-324, 1e-300, 0.3, 1.0, 2.0, 1e300]),
     top_k=st.none() | st.integers(1, 14),
     top_p=st.none() | st.floats(0.05, 1.0),
 )
@@ -27,7 +27,7 @@ def test_probabilities_are_those_of_the_theory(logits, temperature, top_k, top_p
 
 
 @pytest.mark.parametrize("logits", [[float("nan"), 0.0], [float("inf"), 0.0], [-float("inf")] * 2])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", [0.0, 1e-45, 0.5, 1.0])
 def test_broken_logits_give_nan(logits, temperature):
     assert Sampling(temperature)(torch.tensor([logits])).isnan().any()
 
@@ -41,6 +41,11 @@ def test_half_precision_is_normalised_in_float32(dtype):
 
 def test_softmax_forgets_no_temperature():
     assert Sampling(0.5)(torch.tensor([2.0, 1.0, 0.0])).numpy() == pytest.approx([0.8668, 0.1173, 0.0159], abs=5e-5)
+
+
+@pytest.mark.parametrize("temperature", [1e-45, 1e-38, 1e-30])
+def test_the_smallest_temperatures_take_the_largest_logits(temperature):
+    assert Sampling(temperature)(torch.tensor([2.0, -torch.inf, 3.0, 3.0])).tolist() == [0, 0, 0.5, 0.5]
 
 
 @pytest.mark.parametrize(

@@ -45,5 +45,8 @@ def test_ngram_by_name(target, tmp_path):
     for spec in ("ngram:x", "ngram:0"):
         with pytest.raises(ValueError, match="order"):
             drafters.make(spec, named)
+    (tmp_path / "b.txt").write_bytes(b"\xff")
+    with pytest.raises(ValueError, match=r"b\.txt is not UTF-8"):
+        drafters.make(f"ngram:3,{tmp_path / 'a.txt'},{tmp_path / 'b.txt'}", named)
     with pytest.raises(OSError):
         drafters.make(f"ngram:3,{tmp_path / 'absent.txt'}", named)

@@ -35,6 +35,7 @@ def test_question_files_and_lines(tmp_path):
         (b'{"turns": []}', "line 1: needs"),
         (b'{"turns": ["a"]}\n{"turns": [" "]}', "line 2: needs"),
         (b"[1]", "line 1: needs"),
+        (b'{"turns": ["a"]}\n{"turns": ["a", "b\\ud83d"]}', "line 2: character 2 is half of a surrogate pair"),
         (b"\xff\xfe", "not UTF-8"),
     ],
 )
