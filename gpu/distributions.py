@@ -44,17 +44,20 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
         return one_hot.masked_fill_(~logits.amax(-1, keepdim=True).isfinite(), torch.nan)
     if sampling.top_k is not None and sampling.top_k < logits.shape[-1]:
         logits = logits.masked_fill(~_largest(logits, sampling.top_k), -torch.inf)
+    # the largest becomes 0 and stays so: no temperature, however small, lets the quotients overflow
+    scaled = logits
     if sampling.temperature != 1:
-        # the largest becomes 0 and stays so: no temperature, however small, lets the quotients overflow
         tiny = torch.finfo(logits.dtype).tiny
-        logits = (logits - logits.amax(-1, keepdim=True)) / max(sampling.temperature, tiny)
-    p = logits.softmax(-1)
-    if sampling.top_p is not None and sampling.top_p < 1:
-        ordered, order = p.sort(dim=-1, descending=True, stable=True)
-        before = ordered.cumsum(-1, dtype=torch.float64) - ordered
-        kept = torch.zeros_like(p).scatter_(-1, order, torch.where(before < sampling.top_p, ordered, 0.0))
-        p = kept / kept.sum(-1, keepdim=True)
-    return p
+        scaled = (logits - logits.amax(-1, keepdim=True)) / max(sampling.temperature, tiny)
+    if sampling.top_p is None or sampling.top_p == 1:
+        return scaled.softmax(-1)
+    # by the logits: a large temperature rounds different weights to equal ones, and changes no order
+    order = logits.sort(dim=-1, descending=True, stable=True).indices
+    weights = (scaled - scaled.amax(-1, keepdim=True)).exp()
+    ordered = weights.gather(-1, order)
+    mass = ordered.cumsum(-1, dtype=torch.float64)
+    kept = torch.where(mass - ordered < sampling.top_p * mass[..., -1:], ordered, 0.0)
+    return torch.zeros_like(weights).scatter_(-1, order, kept / kept.sum(-1, keepdim=True))
 
 
 def categorical(weights: Tensor, u: Tensor) -> Tensor:

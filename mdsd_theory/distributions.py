@@ -135,7 +135,8 @@ def probabilities(
     with np.errstate(over="ignore"):
         weights = np.exp((logits - highest) / temperature)
     if (top_k is not None and top_k < logits.shape[-1]) or (top_p is not None and top_p < 1.0):
-        order = np.argsort(-weights, axis=-1, kind="stable")
+        # by the logits: a large temperature rounds different weights to equal ones, and changes no order
+        order = np.argsort(-logits, axis=-1, kind="stable")
         ranked = np.take_along_axis(weights, order, axis=-1)
         if top_k is not None:
             ranked[..., top_k:] = 0.0

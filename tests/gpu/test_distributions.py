@@ -1,13 +1,16 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import mdsd_theory
 from gpu.distributions import Sampling, categorical, top_tokens
 
 
+@example(logits=[-3.0, -1.5], temperature=1e300, top_k=1, top_p=None)  # the quotients are equal, the logits are not
+@example(logits=[-3.0, -1.5, -3.0], temperature=1e300, top_k=None, top_p=0.5)
+@example(logits=[0.5] * 12, temperature=0.3, top_k=None, top_p=0.75)  # nine of twelve reach it exactly
 @given(
     logits=st.lists(st.sampled_from([-np.inf, -3.0, -1.5, 0.0, 0.5, 0.5, 2.0, 4.0]), min_size=1, max_size=12),
     temperature=st.sampled_from([0.0, 5e-324, 1e-300, 0.3, 1.0, 2.0, 1e300]),

@@ -186,6 +186,11 @@ class TestProbabilities:
         np.testing.assert_allclose(probabilities(p, top_p=0.5), [0, 1, 0, 0])
         np.testing.assert_allclose(probabilities(p, top_p=0.51), [0, 5 / 8, 3 / 8, 0])
 
+    @pytest.mark.parametrize("filters", [{"top_k": 1}, {"top_p": 0.4}])
+    @pytest.mark.parametrize("temperature", [0.0, 1e-300, 1.0, 1e300])
+    def test_no_temperature_changes_which_token_is_most_probable(self, temperature, filters):
+        np.testing.assert_array_equal(probabilities([-3.0, -1.5], temperature, **filters), [0, 1])
+
     @settings(max_examples=200, deadline=None)
     @given(
         hnp.arrays(np.float32, st.tuples(st.integers(1, 3), st.integers(1, 6)), elements=st.floats(-80, 80, width=32)),
