@@ -10,15 +10,18 @@ What it measures, each beside a copy of memory timed in the same run:
 The target's cost is real, its words are not: logits come from a table by last token, added to what the layers computed
 times zero, and the drafter reads the same table with noise. So acceptance is what the noise makes it, and everything
 the target does takes the time it takes.
+
+It ends within eight minutes: what has not started after `LAST_START` seconds is left out, and named.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -44,6 +47,7 @@ from gpu.verification import make
 from mdsd_theory.files import write_text
 
 P_VALUE = 1e-9  # false alarm rate of each losslessness test
+LAST_START = 400.0  # seconds after the start; the longest single measurement has the rest of the eight minutes
 TABLE_ROWS = 256
 SPLIT = "draft/target/verify/rest"
 
@@ -64,6 +68,21 @@ class Size:
 
 FULL = Size(152_064, 64, 20, 3072, 28, 20_000, 128, (1, 8))
 SMALL = Size(2_000, 4, 2, 64, 2, 1_000, 12, (1, 2))
+
+
+@dataclass
+class TimeLimit:
+    """Until when (of `time.perf_counter`) measurements may start, and the names of those that came too late."""
+
+    last_start: float = math.inf
+    left_out: list[str] = field(default_factory=list)
+
+    def allows(self, what: str) -> bool:
+        if time.perf_counter() < self.last_start:
+            return True
+        self.left_out.append(what)
+        return False
+
 
 VERIFIED = (
     ("naive", "with-replacement"), ("rrs", "with-replacement"), ("rrs", "without-replacement"),
@@ -91,7 +110,7 @@ def copy_bandwidth(device: torch.device, size: Size) -> float:
     return 2 * numbers.nbytes / clocked(lambda: other.copy_(numbers), device, size.repeats)
 
 
-def throughput(device: torch.device, size: Size, n: int = 4) -> list[dict]:
+def throughput(device: torch.device, size: Size, limit: TimeLimit, n: int = 4) -> list[dict]:
     """Positions per second of alpha* and of the verifiers, float32 probabilities of peaked logits."""
     noise = torch.Generator(device=device).manual_seed(0)
     logits = 3 * torch.randn(size.positions, size.vocab_size, generator=noise, device=device)
@@ -101,6 +120,8 @@ def throughput(device: torch.device, size: Size, n: int = 4) -> list[dict]:
     figures = []
 
     def add(name: str, run: Callable[[], object]) -> None:
+        if not limit.allows(name):
+            return
         seconds = clocked(run, device, size.repeats)
         figures.append({
             "what": name, "positions_per_second": size.positions / seconds,
@@ -164,7 +185,7 @@ SPEED_METHODS = (
 )
 
 
-def speed(device: torch.device, size: Size, noises: tuple[float, ...] = (0.5, 1.0)) -> list[dict]:
+def speed(device: torch.device, size: Size, limit: TimeLimit, noises: tuple[float, ...] = (0.5, 1.0)) -> list[dict]:
     """Tokens per second and time split, by acceptance, batch and method, all in this run."""
     target, table = table_target(device, size)
     figures = []
@@ -173,6 +194,8 @@ def speed(device: torch.device, size: Size, noises: tuple[float, ...] = (0.5, 1.
         prompts = [[1 + row] * 64 for row in range(batch)]
         plain = None
         for spec in SPEED_METHODS:
+            if not limit.allows(f"{spec}, noise {noise}, batch {batch}"):
+                continue
             method = Method.parse(spec)
             decode_batch(target, drafter, prompts, method, max_tokens=4)
             start = time.perf_counter()
@@ -191,7 +214,7 @@ def speed(device: torch.device, size: Size, noises: tuple[float, ...] = (0.5, 1.
     return figures
 
 
-def lossless(device: torch.device, size: Size, dtype: torch.dtype = torch.bfloat16) -> list[dict]:
+def lossless(device: torch.device, size: Size, limit: TimeLimit, dtype: torch.dtype = torch.bfloat16) -> list[dict]:
     """Chi-square p-values of three decoded tokens against enumeration, in 16-bit, planted fault included."""
     vocabulary, length, prompt = 8, 3, [1, 5, 2]
     models = []
@@ -217,6 +240,8 @@ def lossless(device: torch.device, size: Size, dtype: torch.dtype = torch.bfloat
         ("kary:2x3 with-replacement kseq", False), ("kary:2x3 greedy greedy", False),
         ("kary:3x2 top-then-sample:1 convex-minorant", False), ("kary:2x3 without-replacement rrs", True),
     ):  # fmt: skip
+        if not limit.allows(f"losslessness of {spec}" + (", planted fault" if fault else "")):
+            continue
         method = Method.parse(spec)
         if fault:
             method = _Faulty(**vars(method))
@@ -260,10 +285,13 @@ def main(
     start = time.perf_counter()
     name = torch.cuda.get_device_name(where) if where.type == "cuda" else "CPU"
     results: dict = {"device": name, "torch": torch.__version__, "size": vars(size)}
-    for part, run in (("copy_bytes_per_second", copy_bandwidth), ("lossless", lossless), ("throughput", throughput),
-                      ("speed", speed)):  # fmt: skip
+    limit = TimeLimit(start + LAST_START)
+    results["left_out"] = limit.left_out
+    with torch.no_grad():
+        results["copy_bytes_per_second"] = copy_bandwidth(where, size)
+    for part, run in (("lossless", lossless), ("throughput", throughput), ("speed", speed)):
         with console.status(part), torch.no_grad():
-            results[part] = run(where, size)
+            results[part] = run(where, size, limit)
         write_text(out, json.dumps({**results, "complete": False}, indent=1))
     results["seconds"] = time.perf_counter() - start
     if where.type == "cuda":
@@ -271,6 +299,8 @@ def main(
     write_text(out, json.dumps({**results, "complete": True}, indent=1))
     for table in _tables(results):
         console.print(table)
+    for what in limit.left_out:
+        console.print(f"left out, for it would have started after {LAST_START:.0f} s: {what}")
     console.print(f"{name}, {results['seconds']:.0f} s; figures in {out}")
     if not all(figure["as_it_should"] for figure in results["lossless"]):
         raise SystemExit(1)
